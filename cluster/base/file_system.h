@@ -1,0 +1,58 @@
+// The file system as an interface. All durable state (journal, checkpoints, results, prepared data) goes through it,
+// so that tests can crash at every operation and forget what was never synced.
+// Every method throws IoError (operation, path, errno) unless it says otherwise. Paths are UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headsweep {
+
+// An append-only file, held open. What Sync() has returned for survives a crash; anything later may be lost or torn.
+class AppendFile {
+ public:
+  virtual ~AppendFile() = default;  // closes without syncing, never throws
+  virtual void Append(std::string_view bytes) = 0;
+  virtual void Sync() = 0;
+  virtual std::int64_t size() const = 0;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  virtual std::string ReadFile(const std::string& path) const = 0;
+  virtual bool Exists(const std::string& path) const = 0;
+  virtual std::int64_t FileSize(const std::string& path) const = 0;
+  virtual std::vector<std::string> List(const std::string& directory) const = 0;  // names, sorted; [] if absent
+
+  virtual void CreateDirectories(const std::string& path) = 0;  // new directories are durable when this returns
+  virtual void WriteFile(const std::string& path, std::string_view bytes) = 0;  // not durable; truncates
+  virtual std::unique_ptr<AppendFile> OpenForAppend(const std::string& path) = 0;  // created if absent
+  virtual void Truncate(const std::string& path, std::int64_t size) = 0;
+  virtual void SyncFile(const std::string& path) = 0;
+  virtual void SyncDirectory(const std::string& path) = 0;
+  virtual void Rename(const std::string& from, const std::string& to) = 0;  // atomic; replaces a file
+  virtual void Remove(const std::string& path) = 0;      // a file; absent is fine
+  virtual void RemoveAll(const std::string& path) = 0;   // a tree; absent is fine
+
+  static FileSystem& Real();
+};
+
+// When this returns, path holds exactly bytes, even after a power cut; a crash in between leaves the old file or none.
+// Order: write path.tmp-<pid>, fsync, rename, fsync directory.
+void WriteFileDurably(FileSystem& files, const std::string& path, std::string_view bytes);
+
+// Moves a finished file or directory (already fully written) into place durably: fsyncs it (and, for a directory, every
+// file directly in it), renames, fsyncs the parent.
+void SealInPlace(FileSystem& files, const std::string& temporary, const std::string& path);
+
+// "a/b" + "c" = "a/b/c".
+std::string JoinPath(std::string_view directory, std::string_view name);
+std::string ParentPath(std::string_view path);  // "a/b/c" -> "a/b"; "c" -> "."
+std::string BaseName(std::string_view path);    // "a/b/c" -> "c"
+
+}  // namespace headsweep

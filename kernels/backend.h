@@ -1,0 +1,185 @@
+// Backend: the mathematics of a Transformer on one device's buffers, at op granularity.
+// Not here: what a model is (trainer/model.h), where buffers lie (kernels/arena.h).
+//
+// Letters, project-wide: B batch (examples), T target length, S source length, C model width, H heads, D head size,
+// F feed-forward width, L layers, V vocabulary; R = B*T rows; I, O a linear layer's in and out widths. C != H*D in
+// general. Prefix d = gradient. Everything is row-major and dense unless a row stride is named.
+//
+// Types of memory. Element* points at values of the backend's compute type: float on CPUs and in CUDA float32, bfloat16 in
+// CUDA's mixed precision (element_bytes() tells). It is opaque: only ops look inside; use Offset() to move. float* is always
+// float32: master parameters, gradients of parameters, statistics, losses. All pointers are device memory unless a name
+// starts with host_.
+//
+// Rules for every op. Inputs and outputs must not overlap unless "may alias" is said. Outputs are overwritten, except those
+// marked accumulate (+=). Sizes of zero are allowed and do nothing. Deterministic: the same bits on every call with the same
+// inputs, thread count and machine type. Ops are enqueued in order; only CopyOut*, Synchronize and the destructor wait.
+// Scratch is private to the backend, grown when a larger shape is first seen and kept: no allocation in a steady step.
+// Errors: DeviceError (sticky), Unsupported (names op and limit), std::bad_alloc from Allocate.
+// Not thread-safe: one Backend per thread that drives it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace headsweep {
+
+struct Element;  // opaque, see above
+
+enum class Activation { kNone, kGelu, kRelu };  // kGelu: tanh form, as cuBLASLt's epilogue (Hendrycks & Gimpel 2016)
+
+// Dropout keeps a value with probability 1 - rate and scales it by 1 / (1 - rate). The mask is a function of these fields
+// and the value's position alone (Philox4x32-10, kernels/philox.h): nothing is stored, the backward pass draws it again.
+struct Dropout {
+  float rate = 0;               // 0 = off
+  std::uint64_t seed = 0;       // of the trial
+  std::uint64_t site = 0;       // unique per (optimiser step, layer, place)
+  std::int64_t first_example = 0;  // index of this buffer's first example in the whole effective batch, so that masks do
+                                   // not depend on how the batch is cut into micro-batches and processes
+};
+
+// Shape of one attention call. q row (b,t) starts at q + (b*T + t) * q_stride, head h at + h*D; k, v rows (b,s) likewise
+// with kv_stride; strides count elements. out, gated, dout are dense (B, T, H, D).
+struct AttentionShape {
+  int B = 0, T = 0, S = 0, H = 0, D = 0;
+  std::int64_t q_stride = 0;
+  std::int64_t kv_stride = 0;
+  bool causal = false;                        // query t sees keys s <= t + (S - T)
+  const std::int32_t* key_lengths = nullptr;  // (B), nullptr = all S; keys s >= length are masked
+  float scale = 1;                            // logits are scale * q.k, usually 1/sqrt(D)
+  Dropout dropout;                            // on attention probabilities; position = ((b*H + h)*T + t)*S + s
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // --- Device and memory -------------------------------------------------------------------------------------------
+  virtual std::string name() const = 0;  // "cpu", "cuda"
+  virtual std::string description() const = 0;  // for provenance: device, instruction set, GEMM library and version, threads
+  std::size_t element_bytes() const { return element_bytes_; }
+  Element* Offset(Element* p, std::int64_t count) const {
+    return reinterpret_cast<Element*>(reinterpret_cast<char*>(p) + count * static_cast<std::int64_t>(element_bytes_));
+  }
+  const Element* Offset(const Element* p, std::int64_t count) const { return Offset(const_cast<Element*>(p), count); }
+
+  // Memory, 64-byte aligned, zeroed, already touched (huge pages where the system has them). Call at set-up only.
+  virtual void* Allocate(std::size_t bytes) = 0;
+  virtual void Free(void* memory) noexcept = 0;
+
+  virtual void CopyIn(float* to, const float* host_from, std::int64_t count) = 0;
+  virtual void CopyIn(std::int32_t* to, const std::int32_t* host_from, std::int64_t count) = 0;
+  virtual void CopyIn(Element* to, const float* host_from, std::int64_t count) = 0;  // rounds to the compute type
+  virtual void CopyOut(float* host_to, const float* from, std::int64_t count) = 0;   // waits
+  virtual void CopyOut(std::int32_t* host_to, const std::int32_t* from, std::int64_t count) = 0;  // waits
+  virtual void CopyOut(float* host_to, const Element* from, std::int64_t count) = 0;              // waits
+  virtual void Fill(float* x, float value, std::int64_t count) = 0;
+  virtual void Synchronize() = 0;
+
+  // --- Embedding -----------------------------------------------------------------------------------------------------
+  // out[r] = scale * token_table[tokens[r]] + position_table[r % T].  Vaswani et al. 2017, section 3.4.
+  //   tokens (B*T) in, values in [0, V); token_table (V, C) in; position_table (>= T, C) in or nullptr; out (B*T, C)
+  virtual void EmbeddingForward(const std::int32_t* tokens, const Element* token_table, const Element* position_table,
+                                Element* out, int B, int T, int C, float scale) = 0;
+  // d_token_table (V, C) accumulate; d_position_table accumulate or nullptr; dout (B*T, C) in
+  virtual void EmbeddingBackward(const std::int32_t* tokens, const Element* dout, float* d_token_table,
+                                 float* d_position_table, int B, int T, int C, int V, float scale) = 0;
+
+  // --- Linear ------------------------------------------------------------------------------------------------------
+  // pre = x W^T + bias; y = activation(pre).
+  //   x (R, I) in; weight (O, I) in; bias (O) in or nullptr; y (R, O) out;
+  //   pre (R, O) out, needed by ActivationBackward; nullptr when activation is kNone or no backward pass follows
+  virtual void LinearForward(const Element* x, const Element* weight, const Element* bias, Element* y, Element* pre,
+                             std::int64_t R, int I, int O, Activation activation) = 0;
+  // dx = dy W (overwritten, or accumulated when accumulate_dx); d_weight (O, I) += dy^T x; d_bias (O) += column sums of dy.
+  //   dy (R, O) in, already the gradient of pre; dx (R, I) or nullptr; d_weight and d_bias may be nullptr
+  virtual void LinearBackward(const Element* dy, const Element* x, const Element* weight, Element* dx, float* d_weight,
+                              float* d_bias, std::int64_t R, int I, int O, bool accumulate_dx) = 0;
+  // dpre = dy * activation'(pre); dpre may alias dy. count values
+  virtual void ActivationBackward(const Element* dy, const Element* pre, Element* dpre, std::int64_t count,
+                                  Activation activation) = 0;
+
+  // --- Layer norm --------------------------------------------------------------------------------------------------
+  // y = (x - mean) * rstd * gamma + beta per row.  Ba et al. 2016. If residual is given, x is first replaced by the sum:
+  //   sum = x + residual (written to sum, which may alias residual), and the norm is of sum.
+  //   x (R, C) in; residual (R, C) in or nullptr; sum (R, C) out, nullptr exactly when residual is;
+  //   gamma, beta (C) in; y (R, C) out; mean, rstd (R) out, needed by backward
+  virtual void LayerNormForward(const Element* x, const Element* residual, Element* sum, const Element* gamma,
+                                const Element* beta, Element* y, float* mean, float* rstd, std::int64_t R, int C,
+                                float epsilon) = 0;
+  // dx = gradient of the norm's input, plus d_residual when given (the gradient that arrives at sum by the residual path).
+  //   dy (R, C) in; x (R, C) in, what was normalised (sum, if there was a residual); d_residual (R, C) in or nullptr;
+  //   dx (R, C) out, may alias dy or d_residual; d_gamma, d_beta (C) accumulate
+  virtual void LayerNormBackward(const Element* dy, const Element* x, const Element* gamma, const float* mean,
+                                 const float* rstd, const Element* d_residual, Element* dx, float* d_gamma,
+                                 float* d_beta, std::int64_t R, int C) = 0;
+
+  // --- Attention ---------------------------------------------------------------------------------------------------
+  // out[b,t,h] = softmax_s(scale * q.k + mask) v, per head; gated[b,t,h] = gates[h] * out[b,t,h].  Vaswani et al. 2017,
+  // eq. 1; gates: Michel et al. 2019, section 2.3. Projections are LinearForward's business.
+  //   out (B, T, H, D) out, ungated, needed by backward; gates (H) in or nullptr (all 1); gated (B, T, H, D) out, nullptr
+  //   exactly when gates is; lse (B, H, T) out, log-sum-exp of the masked logits, needed by backward.
+  //   A query that sees no key gives out = 0 and lse = -infinity. T != S allowed. D from 1 to 512.
+  virtual void AttentionForward(const AttentionShape& shape, const Element* q, const Element* k, const Element* v,
+                                const float* gates, Element* out, Element* gated, float* lse) = 0;
+  // Gradients of the above.
+  //   dout (B, T, H, D) in, gradient of gated (of out when gates is nullptr); dq, dk, dv out, laid out like q, k, v with
+  //   the shape's strides (columns of other tensors in between are left alone);
+  //   delta (B, H, T) out: sum_d dout * out (ungated), the row term whose sum over t is dLoss/dgate[h] for example b.
+  virtual void AttentionBackward(const AttentionShape& shape, const Element* q, const Element* k, const Element* v,
+                                 const float* gates, const Element* out, const float* lse, const Element* dout,
+                                 Element* dq, Element* dk, Element* dv, float* delta) = 0;
+  // Sums of delta for head importance (Michel et al. 2019, eq. 2), all accumulate, each (H), any may be nullptr:
+  //   per_example += sum_b |sum_t delta|;  per_token += sum_b sum_t |delta|;  squares += sum_b (sum_t delta)^2;
+  //   gate_gradient += sum_b sum_t delta.        delta (B, H, T) in; scale multiplies delta first
+  virtual void HeadImportance(const float* delta, int B, int H, int T, float scale, float* per_example, float* per_token,
+                              float* squares, float* gate_gradient) = 0;
+
+  // --- Elementwise -------------------------------------------------------------------------------------------------
+  // out = a + b; out may alias either.
+  virtual void Add(const Element* a, const Element* b, Element* out, std::int64_t count) = 0;
+  // y = dropout(x), x (B, N), position = (first_example + b) * N + i; y may alias x. Its own backward pass.
+  virtual void ApplyDropout(const Element* x, Element* y, int B, std::int64_t N, const Dropout& dropout) = 0;
+
+  // --- Loss --------------------------------------------------------------------------------------------------------
+  // Softmax cross-entropy, fused: no probability tensor. Per row r with target c >= 0 (a negative target is ignored:
+  // loss 0, gradient 0): losses[r] = -sum_v p*_v log softmax(logits[r])_v with p* = (1 - smoothing) onehot(c) + smoothing/V.
+  // If gradient_scale != 0, logits[r] is overwritten by gradient_scale * dlosses[r]/dlogits[r]; otherwise left alone.
+  //   logits (R, V) in, out; targets (R) in; losses (R) out; predictions (R) out, argmax (first of ties), or nullptr
+  virtual void CrossEntropy(Element* logits, const std::int32_t* targets, float* losses, std::int32_t* predictions,
+                            std::int64_t R, int V, float smoothing, float gradient_scale) = 0;
+
+  // --- Optimiser and reductions ------------------------------------------------------------------------------------
+  // result[0] = sum of x^2 / of x. Fixed reduction tree, float64 or compensated inside. Results stay on the device.
+  virtual void SumOfSquares(const float* x, std::int64_t count, float* result) = 0;
+  virtual void Sum(const float* x, std::int64_t count, float* result) = 0;
+  // norm[0] = sqrt(sum_of_squares[0]); scale[0] = min(1, max_norm / norm) (1 if max_norm <= 0). No host round trip.
+  virtual void ClipScale(const float* sum_of_squares, float max_norm, float* norm, float* scale) = 0;
+
+  struct AdamW {  // Loshchilov & Hutter 2019; bias-corrected, decoupled decay: w -= lr * (m^/(sqrt(v^)+eps) + decay*w)
+    float learning_rate = 0, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, weight_decay = 0;
+    std::int64_t step = 1;  // counts from 1
+  };
+  // master, m, v (count) in, out; gradient (count) in, multiplied by gradient_scale[0] first (device memory, or nullptr = 1);
+  // weights (count) out: master rounded to the compute type; on float32 backends weights == master is allowed.
+  virtual void AdamWUpdate(const AdamW& adam, float* master, Element* weights, float* m, float* v, const float* gradient,
+                           const float* gradient_scale, std::int64_t count) = 0;
+
+ protected:
+  explicit Backend(std::size_t element_bytes) : element_bytes_(element_bytes) {}
+
+ private:
+  std::size_t element_bytes_;
+};
+
+struct BackendOptions {
+  std::string device = "cpu";  // "cpu" | "cuda"
+  int threads = 1;             // CPU threads of this process
+};
+
+// The one place that knows which backends exist. Throws Unsupported for a device that is compiled out, ConfigError for an
+// unknown name.
+std::unique_ptr<Backend> MakeBackend(const BackendOptions& options);
+
+}  // namespace headsweep
