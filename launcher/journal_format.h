@@ -1,0 +1,37 @@
+// The journal's events and their one-line form. See launcher/JOURNAL.md for the grammar and a worked example.
+// A line is  <16 hex digits of xxHash3 over the JSON text> <blank> <JSON object> <newline>.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace headsweep {
+
+// DO NOT CHANGE the names below: they are on disk.
+namespace journal {
+inline constexpr const char* kSweepStarted = "sweep-started";    // {sweep, toml_hash, stages, pid, host, version}
+inline constexpr const char* kAttemptStarted = "attempt-started";  // {stage, attempt, host, slots}
+inline constexpr const char* kCheckpointed = "checkpointed";     // {stage, attempt, step}
+inline constexpr const char* kAttemptEnded = "attempt-ended";    // {stage, attempt, outcome, cause, message, summary}
+inline constexpr const char* kStageAdopted = "stage-adopted";    // {stage, summary}: a sealed result was already there
+inline constexpr const char* kStopRequested = "stop-requested";  // {reason}
+inline constexpr const char* kSweepEnded = "sweep-ended";        // {exit_code, reason}
+}  // namespace journal
+
+struct JournalEvent {
+  std::string type;                           // one of the above
+  double time = 0;                            // unix seconds; filled in by the writer
+  std::string stage;                          // or empty
+  int attempt = 0;                            // or 0
+  std::map<std::string, std::string> fields;  // everything else, as text
+  bool operator==(const JournalEvent&) const = default;
+};
+
+std::string FormatJournalLine(const JournalEvent& event);  // with checksum and newline
+// nullopt: torn or damaged (checksum, JSON, missing newline).
+std::optional<JournalEvent> ParseJournalLine(std::string_view line_with_newline);
+
+}  // namespace headsweep
