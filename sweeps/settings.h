@@ -1,0 +1,42 @@
+// Settings: what a file says about one key, checked against the table as far as that is possible without the
+// other keys.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "sweeps/document.h"
+#include "sweeps/expression.h"
+#include "sweeps/schema.h"
+
+namespace headsweep {
+
+struct Setting {
+  Position at;
+  std::variant<Value, std::shared_ptr<const Expression>> value;
+};
+
+// The value of `key` as written at `raw`; complains and returns nullopt if its type, range or spelling is
+// wrong.
+std::optional<Setting> ReadSetting(const KeySpec& key, const RawValue& raw, Complaints& complaints);
+
+// As written, for axes and messages: 32, 0.1, "embed / heads" (without quotes), [4, 2].
+std::string Label(const Setting& setting);
+
+// Why `value` is not allowed for `key`, or "".
+std::string RangeProblem(const KeySpec& key, const Value& value);
+
+// `number` as a value of a numeric key; nullopt if the key wants a whole number and it is none (1e-9 relative
+// slack, for the rounding of expressions), or one too large.
+std::optional<Value> ToNumericValue(const KeySpec& key, double number, double slack);
+
+// The default of a key; prune.order: "".
+const Setting& DefaultSetting(int key);
+
+// Complains about a key that is not in the table, with the nearest one that is.
+void ComplainUnknownKey(Position at, const std::string& name, std::span<const std::string> known,
+                        Complaints& complaints);
+
+}  // namespace headsweep
