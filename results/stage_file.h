@@ -2,6 +2,7 @@
 //   attempt-<n>/metrics.h5  live: rows appended and flushed at each evaluation; readable after a kill
 //   checkpoint/…/history.h5 and result.h5  complete: written whole, closed, checked
 // <hdf5.h> stays inside results/. Every HDF5 call is checked; failures are IoError with path and HDF5's own message.
+// Not thread-safe: one thread of a process at a time. Format: results/SCHEMA.md.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace headsweep {
 
 // Summary of a finished stage, small enough to be sent over a control channel and journaled.
 struct StageSummary {
-  std::string outcome = "finished";  // "finished" | "diverged"
+  std::string outcome = "finished";  // "finished" | "diverged"; read from a live file: "", its stage has not ended
   std::string digest;                // TablesDigest
   std::uint64_t weights_checksum = 0;
   std::int64_t parameters = 0;
@@ -27,6 +28,7 @@ struct StageSummary {
 };
 
 // Writes a complete file at path (which must not be in use); does not seal: callers write to a temporary and use SealInPlace.
+// The file is built in memory (a few times the tables' size) and written at once, so a full disk is IoError with ENOSPC.
 void WriteStageFile(const std::string& path, const Provenance& provenance, const StageTables& tables,
                     const StageSummary& summary);
 
@@ -35,7 +37,8 @@ struct StageFile {
   StageTables tables;
   StageSummary summary;
 };
-// Throws IoError when the file is truncated, not HDF5, or of another schema version (says which).
+// Throws IoError when the file is empty, truncated, damaged, foreign, or of another schema version (says which). A complete file's
+// checksum is compared before HDF5 sees a byte of it.
 StageFile ReadStageFile(const std::string& path);
 
 // The live file of an attempt.
@@ -43,9 +46,10 @@ class LiveMetrics {
  public:
   LiveMetrics(const std::string& path, const Provenance& provenance);
   ~LiveMetrics();  // closes; never throws
-  // Appends the rows of `tables` that are beyond those already written, then H5Fflush.
+  // Appends the rows of `tables` that are beyond those already written, then H5Fflush: they outlive a kill of this process
+  // (not a power cut). tables must begin with the rows given before.
   void Append(const StageTables& tables);
-  void Close();
+  void Close();  // checked; the file then has size and checksum in its header
 
  private:
   struct Impl;

@@ -75,7 +75,8 @@ struct StageTables {
   std::vector<RemovalRow> removal;
 };
 
-// Hash over every value that must repeat bit by bit: all columns but timings, and the weights' checksum.
+// Hash over every value that must repeat bit by bit: all columns but timings, and the weights' checksum. 16 hex digits.
+// Doubles count bit by bit (NaN is equal to itself, -0 differs from 0). A table read back from a file has the same digest.
 std::string TablesDigest(const StageTables& tables, std::uint64_t weights_checksum);
 
 struct Provenance {

@@ -29,8 +29,8 @@ ConfigError::ConfigError(std::string message)
     : Error(message), diagnostics_{Diagnostic{"", 0, 0, message}} {}
 
 IoError::IoError(std::string operation, std::string path, int error_number, std::string hint)
-    : Error(fmt::format("{} {}: {}{}{}", operation, path, std::strerror(error_number), hint.empty() ? "" : "; ",
-                        hint)),
+    : Error(fmt::format("{} {}: {}{}{}", operation, path, error_number == 0 ? "" : std::strerror(error_number),
+                        error_number == 0 || hint.empty() ? "" : "; ", hint)),
       operation_(std::move(operation)),
       path_(std::move(path)),
       error_number_(error_number) {}

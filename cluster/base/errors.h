@@ -37,7 +37,8 @@ class ConfigError : public Error {
   std::vector<Diagnostic> diagnostics_;
 };
 
-// A file operation failed. what() reads "operation path: strerror(error_number)[; hint]".
+// A file operation failed. what() reads "operation path: strerror(error_number)[; hint]". error_number 0: the operating
+// system is not to blame (a damaged file, say); what() reads "operation path: hint".
 class IoError : public Error {
  public:
   IoError(std::string operation, std::string path, int error_number, std::string hint = "");
