@@ -5,17 +5,33 @@
 // What is fatal: a broken invariant (HEADSWEEP_CHECK). What is idempotent: every event; a duplicate, late or unknown one (of an
 // older attempt, of a lost node) changes nothing. Stages: waiting -> ready (parent finished) -> running -> finished | diverged |
 // failed; a stopped or lost attempt puts its stage back to ready. finished and diverged never change again.
+//
+// Failures. What each cause costs is in failure_policy.h. A stage whose charged failures exceed its retries has failed, and
+// the stages behind it are skipped. Every launch starts with a fresh budget, since people run `resume` to have failed stages
+// tried again; an automatic restart (CorePolicy) is the same launch going on, so there the failures so far still count.
+//
+// Gangs. The stage at the head of the queue gets the next slots that come free until it fits. Meanwhile a smaller one may pass
+// it only if it should be done before that, and at most as many do as there are slots.
+//
+// Every event costs O(log stages + running attempts) at most, plus O(1) for every command and every stage it skips.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "cluster/base/ids.h"
+#include "launcher/hang_watch.h"
 #include "launcher/journal_format.h"
+#include "launcher/ready_queue.h"
+#include "launcher/slot_pool.h"
 
 namespace headsweep {
 
@@ -27,46 +43,54 @@ struct StageSpec {
   int slots = 1;                  // processes, each on a slot of its own, all started together
   int retries = 2;                // attempts beyond the first that its own failures may cost
   double flops = 0;               // estimate; longest first
+  int attempts_taken = 0;         // attempt numbers up to this one are used already (folders found in the workspace)
 };
 
 enum class StageState { kWaiting, kReady, kRunning, kFinished, kDiverged, kFailed, kSkipped };
 const char* ToString(StageState state);
 
-struct SlotId {
-  NodeId node;
-  int index = 0;
-  auto operator<=>(const SlotId&) const = default;
-};
-
 // --- Events ---------------------------------------------------------------------------------------------------------------
-struct NodeJoined { NodeId node; std::string host; int slots = 1; };
+struct NodeJoined { NodeId node; std::string host; int slots = 1; };  // of a node that is there: changes nothing
+// Attempts that ran on that node alone are over. Of a gang that also has processes elsewhere, those are killed
+// (KillAttempt), and it is over when AttemptEnded says that the last of them is gone.
 struct NodeLost { NodeId node; std::string reason; };
-struct AttemptProgressed { StageId stage; Attempt attempt; std::int64_t step = 0, steps = 0; };
+struct AttemptProgressed { StageId stage; Attempt attempt; std::int64_t step = 0, steps = 0; };  // also: still alive
 struct AttemptCheckpointed { StageId stage; Attempt attempt; std::int64_t step = 0; };
-struct AttemptEnded {
+struct AttemptEnded {    // every process of the attempt is gone
   StageId stage;
   Attempt attempt;
   std::string outcome;   // control_protocol.h: finished | diverged | stopped | failed
-  std::string cause;     // of a failure: control_protocol.h, or "signal", "hang", "lost-node", "exit"
+  std::string cause;     // of a failure: control_protocol.h, or failure_policy.h
   std::string message;
   std::string summary;   // JSON StageSummary of a finished or diverged stage
 };
-struct StopRequested { std::string reason; };  // Ctrl-C, SIGTERM, time limit
-struct Tick {};                                // time passed; see `now`
+struct StopRequested { std::string reason; };  // Ctrl-C, SIGTERM, time limit. The second one kills instead of asking
+struct Tick {};                                // time passed; see `now`. At least every few seconds
 using Event = std::variant<NodeJoined, NodeLost, AttemptProgressed, AttemptCheckpointed, AttemptEnded, StopRequested, Tick>;
 
 // --- Commands -------------------------------------------------------------------------------------------------------------
 struct Record { JournalEvent event; };         // append to the journal before anything else of this call is done
-struct StartAttempt { StageId stage; Attempt attempt; std::vector<SlotId> slots; };
+struct StartAttempt {
+  StageId stage;
+  Attempt attempt;
+  std::vector<SlotId> slots;     // ascending; rank r of the trial runs on slots[r]
+  int micro_batch_divisor = 1;   // doubles with each out-of-memory failure of the stage
+};
 struct StopAttempt { StageId stage; Attempt attempt; };                      // ask to checkpoint and leave
 struct KillAttempt { StageId stage; Attempt attempt; std::string reason; };  // its end is still reported by AttemptEnded
+struct Notice { std::string text; };           // for the log: a decision that a person may wonder about
 struct EndSweep { int exit_code = 0; std::string reason; };                  // nothing runs any more
-using Command = std::variant<Record, StartAttempt, StopAttempt, KillAttempt, EndSweep>;
+using Command = std::variant<Record, StartAttempt, StopAttempt, KillAttempt, Notice, EndSweep>;
 
 struct CorePolicy {
   double hang_floor_seconds = 120;  // no progress for max(hang_factor * median step time, floor) -> killed, retried
   double hang_factor = 20;
   int common_failure_limit = 3;     // that many different stages fail, none ever finished, same cause: stop early
+  double stop_grace_seconds = 60;   // an attempt asked to stop is killed after that; a kill is repeated that often
+  double gang_patience_seconds = 60;  // nothing runs and no stage fits on the nodes that are there: end after that
+  bool automatic_restart = false;   // this is a requeue by the batch system, not a person's `run` or `resume`
+  int slot_failure_limit = 3;       // that many different stages in a row fail on one slot: it is left out …
+  double quarantine_seconds = 600;  // … for that long; then the next attempt there is the probe
 };
 
 struct StageStatus {
@@ -81,28 +105,127 @@ struct StageStatus {
 
 class Core {
  public:
-  // history: the journal's events so far (replay); done: stages whose sealed result was found in the workspace.
-  // Attempts that were running in the history are over: their stages are ready again (the launcher before is dead).
+  // history: the journal's events so far (replay); done: stages whose sealed result was found in the workspace, with their
+  // summaries (JSON StageSummary, "" if not known). Attempts that were running in the history are over: their stages are
+  // ready again (the launcher before is dead). A stage of `done` that the history does not know as finished is adopted (a
+  // Record of the first Handle); one that finished in the history but is not in `done` has lost its result and runs again.
+  // Aborts on a plan with a duplicate stage, an unknown parent or a circle.
   Core(std::vector<StageSpec> plan, CorePolicy policy, const std::vector<JournalEvent>& history,
        const std::map<StageId, std::string>& done_summaries);
 
-  // now: monotonic seconds, never decreasing. Commands are in the order in which they must be carried out.
+  // now: monotonic seconds, never decreasing. Commands are in the order in which they must be carried out: records first.
+  // Empty once the sweep has ended.
   std::vector<Command> Handle(const Event& event, double now);
 
   const StageStatus& status(const StageId& stage) const;
   const std::vector<StageSpec>& plan() const { return plan_; }
-  struct Counts { int waiting = 0, ready = 0, running = 0, finished = 0, diverged = 0, failed = 0, skipped = 0; };
-  Counts counts() const;
+  struct Counts {
+    int waiting = 0, ready = 0, running = 0, finished = 0, diverged = 0, failed = 0, skipped = 0;
+    bool operator==(const Counts&) const = default;
+  };
+  Counts counts() const { return counts_; }
   double finished_flops() const;    // of finished stages plus the done part of running ones
-  double total_flops() const;       // of all stages that can still be finished
+  double total_flops() const { return total_flops_; }  // of all stages that can still be finished, and those that are
   bool ended() const { return ended_; }
+  bool stopping() const { return phase_ != Phase::kOpen; }
+  int slots() const { return pool_.usable(); }
   void CheckInvariants() const;     // aborts on a violation; called by tests after every event
 
  private:
+  enum class Run { kNone, kRunning, kStopping, kKilling };  // what the live attempt of a stage has been told
+  enum class Phase { kOpen, kStopping, kKilling };          // of the sweep
+
+  struct Entry {
+    StageStatus status;
+    int parent = -1;
+    std::vector<int> children;
+    double chain = 0;                // see ready_queue.h
+    Run run = Run::kNone;
+    std::string kill_cause;          // kKilling: what the end counts as
+    HangWatch watch;                 // progress of the live attempt
+    std::optional<double> alarm;     // filed in alarms_
+    std::optional<double> delayed_until;  // ready, but not before; filed in delayed_
+    bool queued = false;             // in queue_
+    std::int64_t checkpoint_step = 0;
+    std::int64_t step_at_start = 0;
+    int micro_batch_divisor = 1;
+    int futile = 0;                  // free retries in a row without a step done
+  };
+
+  // core_replay.cc
+  struct Past {                      // what the history says about a stage
+    std::optional<StageState> result;
+    int launch = 0;                  // of the last failure
+    int failures = 0;                // charged in that launch
+    bool hopeless = false;           // failed for a cause that is never retried
+  };
+  std::vector<int> LinkPlan();       // returns all stages, parents first
+  std::vector<Past> Replay(const std::vector<JournalEvent>& history);
+  void Settle(const std::vector<int>& parents_first, const std::vector<Past>& past,
+              const std::map<StageId, std::string>& done_summaries);
+  // core.cc
+  void On(const NodeJoined& event);
+  void On(const NodeLost& event);
+  void On(const AttemptProgressed& event);
+  void On(const AttemptCheckpointed& event);
+  void On(const AttemptEnded& event);
+  void On(const StopRequested& event);
+  void On(const Tick& event);
+  int FindLive(const StageId& stage, Attempt attempt) const;  // position in the plan, or -1
+  void Finish(int stage, StageState state, const AttemptEnded& event);
+  void Fail(int stage, const std::string& cause, const AttemptEnded& event);
+  void GiveUp(int stage, const std::string& cause, const std::string& message);
+  void Skip(int stage);              // and all behind it
+  void ReleaseSlots(int stage, const std::string& cause, bool praise);  // the live attempt is over
+  void Enter(int stage, StageState state);
+  void Close(Phase phase, int exit_code, const std::string& reason);  // start nothing more, let end what runs
+  void Stop(int stage);
+  void Kill(int stage, const std::string& cause, const std::string& reason);
+  void SetAlarm(int stage, std::optional<double> time);
+  // core_schedule.cc
+  void Ring();                       // alarms, delays and quarantines that are due
+  void MakeReady(int stage, double delay);
+  ReadyQueue::Entry QueueEntry(int stage) const;
+  void StartReady();
+  void Start(const ReadyQueue::Entry& entry);
+  double WaitFor(int slots) const;   // slot time until that many are free, by estimate
+  double RemainingFlops(int stage) const;
+  void EndIfDone();
+
+  Entry& At(int stage) { return entries_[static_cast<std::size_t>(stage)]; }
+  const Entry& At(int stage) const { return entries_[static_cast<std::size_t>(stage)]; }
+  void Emit(Command command) { commands_.push_back(std::move(command)); }
+  void RecordEvent(const char* type, int stage, std::map<std::string, std::string> fields);
+
   std::vector<StageSpec> plan_;
   CorePolicy policy_;
   bool ended_ = false;
-  // The author of core.cc adds the rest of the state here.
+  std::vector<Entry> entries_;       // in the order of the plan
+  std::unordered_map<StageId, int> index_;
+  SlotPool pool_;
+  ReadyQueue queue_;
+  std::set<std::pair<double, int>> delayed_;  // (not before, stage)
+  std::set<std::pair<double, int>> alarms_;   // (time, stage): hang, end of grace
+  std::set<int> running_;
+  Counts counts_;
+  double total_flops_ = 0, closed_flops_ = 0;  // closed: of finished stages
+
+  double now_ = 0, last_now_ = 0;    // now_ leaves out the time in which nobody looked; see Handle
+  bool begun_ = false;
+  Phase phase_ = Phase::kOpen;
+  bool stop_requested_ = false;
+  int close_code_ = 0;
+  std::string close_reason_;
+  bool any_finished_ = false, any_node_ = false, any_lost_ = false;
+  std::optional<double> nothing_fits_since_;
+  int stages_to_start_ = 0;          // ready at the beginning
+  int reserved_for_ = -1;            // the stage for which slots are being kept, or -1
+  int passed_by_ = 0;                // how many were started meanwhile
+  std::map<std::string, std::vector<int>> common_failures_;  // signature -> failed stages
+  std::map<SlotId, std::set<int>> strikes_;                  // slot -> stages that failed there since the last success
+  std::deque<std::pair<double, SlotId>> quarantine_;         // (until, slot), in order of time
+  std::vector<Command> pending_;     // records of the constructor
+  std::vector<Command> commands_;    // of the call that is being handled
 };
 
 }  // namespace headsweep
