@@ -1,6 +1,7 @@
-// Corpora: from a text to prepared token files. Prepared data is content-addressed: <data root>/<fingerprint>/ holds
-// corpus.json (what it is, counts), tokenizer.model (SentencePiece) and train.tokens, valid.tokens, test.tokens. It is written
-// once (under a lock, sealed by rename) and shared by every trial of a workspace. See data/FORMAT.md.
+// Corpora: from a text to prepared token files. Prepared data is content-addressed: <data
+// root>/<fingerprint>/ holds corpus.json (what it is, counts), tokenizer.model (SentencePiece) and
+// train.tokens, valid.tokens, test.tokens. It is written once (under a lock, sealed by rename) and shared by
+// every trial of a workspace. See data/FORMAT.md.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace headsweep {
 
 // What is asked for.
 struct CorpusRequest {
-  std::string corpus;    // "kjv" and other known names, or a path: UTF-8 text, one sentence a line
+  std::string corpus;  // "kjv" and other known names, or a path: UTF-8 text, one sentence a line
   int vocabulary = 4000;
 };
 
@@ -34,11 +35,13 @@ struct PreparedCorpus {
   std::string TokensPath(const std::string& split) const { return directory + "/" + split + ".tokens"; }
 };
 
-// The fingerprint without preparing anything: reads the source text (a few ms per MB). Hash of the text's bytes, the request
-// and the preparation's version. Throws ConfigError naming the corpus, what was looked for, and what to install.
+// The fingerprint without preparing anything: reads the source text (a few ms per MB). Hash of the text's
+// bytes, the request and the preparation's version. Throws ConfigError naming the corpus, what was looked
+// for, and what to install.
 std::string CorpusFingerprint(const CorpusRequest& request);
 
-// Idempotent and safe against a concurrent caller and a crash at any point. progress(text) is called for each phase.
+// Idempotent and safe against a concurrent caller and a crash at any point. progress(text) is called for each
+// phase.
 PreparedCorpus PrepareCorpus(const CorpusRequest& request, const std::string& data_root, FileSystem& files,
                              const std::function<void(const std::string&)>& progress);
 
