@@ -1,0 +1,69 @@
+// What coordinator and agents say to each other: JSON objects, one a message, "type" first. Carried by a
+// Link. Messages about an attempt hold {stage, attempt}; one whose attempt is not the current one changes
+// nothing (fencing).
+//
+// coordinator -> agent
+//   welcome     {workspace, sweep, threads}        first of all; the agent answers with join
+//   start       {stage, attempt, slots: [index]}   trials/<id>/config.toml is written
+//   stop        {stage, attempt}                   checkpoint and leave
+//   kill        {stage, attempt, reason}           reason: attempt_outcome.h, or the core's
+//   alive       {}                                 answer to the agent's alive
+//   end         {clean}                            leave; clean: every rank lives, so MPI_Finalize is safe
+// agent -> coordinator
+//   join        {host, slots}
+//   alive       {}                                 every second
+//   progress    {stage, attempt, phase, step, steps, loss, tokens_per_second}
+//   evaluation  {stage, attempt, step, split, nll, perplexity_per_word}
+//   checkpoint  {stage, attempt, step}
+//   ended       {stage, attempt, outcome, cause, message, summary}
+//   signal      {name}                             this rank was asked to stop (scancel, time limit)
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace headsweep::message {
+
+inline constexpr const char* kType = "type";
+inline constexpr const char* kWelcome = "welcome";
+inline constexpr const char* kStart = "start";
+inline constexpr const char* kStop = "stop";
+inline constexpr const char* kKill = "kill";
+inline constexpr const char* kAlive = "alive";
+inline constexpr const char* kEnd = "end";
+inline constexpr const char* kJoin = "join";
+inline constexpr const char* kProgress = "progress";
+inline constexpr const char* kEvaluation = "evaluation";
+inline constexpr const char* kCheckpoint = "checkpoint";
+inline constexpr const char* kEnded = "ended";
+inline constexpr const char* kSignal = "signal";
+
+// Fields of a message from a program that may be wrong: a missing field, or one of another type, reads as the
+// fallback.
+inline std::string Text(const nlohmann::json& message, const char* key) {
+  const auto found = message.find(key);
+  if (found == message.end()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  return found->is_null() ? "" : found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+inline std::int64_t Integer(const nlohmann::json& message, const char* key) {
+  const auto found = message.find(key);
+  return found != message.end() && found->is_number() ? found->get<std::int64_t>() : 0;
+}
+inline double Number(const nlohmann::json& message, const char* key) {
+  const auto found = message.find(key);
+  return found != message.end() && found->is_number() ? found->get<double>() : 0.0;
+}
+inline bool Flag(const nlohmann::json& message, const char* key) {
+  const auto found = message.find(key);
+  return found != message.end() && found->is_boolean() && found->get<bool>();
+}
+
+// One line; bytes that are not UTF-8 are replaced, never thrown over.
+inline std::string Format(const nlohmann::json& message) {
+  return message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace headsweep::message

@@ -1,0 +1,38 @@
+#include "launcher/timing.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "cluster/base/errors.h"
+
+namespace headsweep {
+namespace {
+
+void Override(const char* variable, double& seconds) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr || *text == '\0') return;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (*end != '\0' || !std::isfinite(value) || !(value > 0))
+    throw ConfigError(fmt::format("{}={}: give a positive number of seconds", variable, text));
+  seconds = value;
+}
+
+}  // namespace
+
+Timing Timing::FromEnvironment() {
+  Timing timing;
+  Override("HEADSWEEP_KILL_GRACE", timing.kill_grace);
+  Override("HEADSWEEP_STOP_GRACE", timing.stop_grace);
+  Override("HEADSWEEP_HANG_FLOOR", timing.hang_floor);
+  Override("HEADSWEEP_NODE_TIMEOUT", timing.node_timeout);
+  Override("HEADSWEEP_WELCOME_TIMEOUT", timing.welcome_timeout);
+  if (timing.agent_timeout() < timing.heartbeat * 3)
+    throw ConfigError(fmt::format(
+        "HEADSWEEP_NODE_TIMEOUT={} is too short for HEADSWEEP_KILL_GRACE={}: two thirds of it, less "
+        "the grace, must be at least {} s",
+        timing.node_timeout, timing.kill_grace, timing.heartbeat * 3));
+  return timing;
+}
+
+}  // namespace headsweep

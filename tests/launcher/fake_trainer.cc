@@ -1,0 +1,205 @@
+// A trainer that trains nothing but speaks the control protocol and can go wrong in every way we know. Same
+// command line as headsweep-trainer. Behaviour comes from the environment:
+//   FAKE_STEPS=5            steps of a stage; after each a progress message, a checkpoint and a line in
+//   FAKE_EVENTS FAKE_EVENTS=FILE        one line an event: "<stage> <attempt> start|step-<k>|finish"
+//   FAKE_GATE=FILE          waits after FAKE_GATE_AT (default 1) steps until FILE exists; still obeys stop
+//   and SIGTERM
+// and faults, in processes that FAKE_ATTEMPT (default: all) and FAKE_ONCE=FILE (whoever creates FILE first)
+// pick:
+//   FAKE_DIE_AT=k           SIGKILLs itself after k steps
+//   FAKE_EXIT_AT=k:code     exits without "done"
+//   FAKE_FAIL_AT=k:cause    says done{failed, cause}
+//   FAKE_HANG_AT=k          neither progress nor obedience from step k on (SIGTERM still works)
+//   FAKE_IGNORE_TERM=1      SIGTERM and "stop" do nothing
+//   FAKE_SPAWN=1            leaves a grandchild in a session of its own
+//   FAKE_GARBAGE=1          bad JSON, numbers as text, a line of 3 MB, NUL bytes, an unfinished line
+//   FAKE_CLAIM=1            says done{finished} without a result
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "trainer/control_protocol.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+volatile std::sig_atomic_t terminated = 0;
+
+std::string Env(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+int Number(const char* name, int fallback) {
+  const std::string value = Env(name);
+  return value.empty() ? fallback : std::atoi(value.c_str());
+}
+
+std::string AfterColon(const char* name) {
+  const std::string value = Env(name);
+  const auto colon = value.find(':');
+  return colon == std::string::npos ? "" : value.substr(colon + 1);
+}
+
+class FakeTrainer {
+ public:
+  FakeTrainer(int argc, char** argv) {
+    const fs::path config = argv[1];
+    trial_ = config.parent_path();
+    stage_ = trial_.filename().string();
+    for (int i = 2; i + 1 < argc; i += 2) {
+      if (argv[i] == std::string("--attempt")) attempt_ = std::atoi(argv[i + 1]);
+      if (argv[i] == std::string("--control-fd")) control_ = std::atoi(argv[i + 1]);
+    }
+    faulty_ = (Env("FAKE_ATTEMPT").empty() || Number("FAKE_ATTEMPT", 0) == attempt_) && ClaimOnce();
+  }
+
+  int Run() {
+    const int steps = Number("FAKE_STEPS", 5);
+    int step = 0;
+    std::ifstream(trial_ / "checkpoint") >> step;
+    Event("start");
+    if (faulty_ && !Env("FAKE_SPAWN").empty()) SpawnGrandchild();
+    Say({{"type", "hello"},
+         {"pid", ::getpid()},
+         {"stage", stage_},
+         {"attempt", attempt_},
+         {"step", step},
+         {"steps", steps}});
+    if (faulty_ && !Env("FAKE_GARBAGE").empty()) SayGarbage();
+    while (step < steps) {
+      if (Fault("FAKE_HANG_AT", step)) Hang();
+      if (Fault("FAKE_DIE_AT", step)) ::kill(::getpid(), SIGKILL);
+      if (Fault("FAKE_EXIT_AT", step)) return std::atoi(AfterColon("FAKE_EXIT_AT").c_str());
+      if (Fault("FAKE_FAIL_AT", step)) return Fail(AfterColon("FAKE_FAIL_AT"));
+      if (step == Number("FAKE_GATE_AT", 1)) WaitForGate();
+      if (StopAsked(0)) return Stop();
+      ++step;
+      Save(step);
+      Say({{"type", "checkpoint"}, {"step", step}, {"path", (trial_ / "checkpoint").string()}});
+      Say({{"type", "progress"},
+           {"phase", "train"},
+           {"step", step},
+           {"steps", steps},
+           {"loss", 1.0 / step},
+           {"tokens_per_second", 1000}});
+      Event("step-" + std::to_string(step));
+    }
+    if (faulty_ && !Env("FAKE_CLAIM").empty()) return Done("finished", "", ""), 0;
+    std::ofstream(trial_ / "result.tmp") << "fake result of " << stage_ << " after " << steps << " steps";
+    fs::rename(trial_ / "result.tmp", trial_ / "result.h5");
+    Event("finish");
+    Done("finished", "", "");
+    return 0;
+  }
+
+ private:
+  bool ClaimOnce() const {
+    const std::string marker = Env("FAKE_ONCE");
+    if (marker.empty()) return true;
+    const int fd = ::open(marker.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0666);
+    if (fd >= 0) ::close(fd);
+    return fd >= 0;
+  }
+  bool Fault(const char* name, int step) const {
+    return faulty_ && !Env(name).empty() && std::atoi(Env(name).c_str()) == step;
+  }
+
+  void Event(const std::string& what) const {
+    const std::string file = Env("FAKE_EVENTS");
+    if (file.empty()) return;
+    const std::string line = stage_ + " " + std::to_string(attempt_) + " " + what + "\n";
+    const int fd = ::open(file.c_str(), O_CREAT | O_APPEND | O_WRONLY, 0666);
+    if (::write(fd, line.data(), line.size()) < 0) std::abort();
+    ::close(fd);
+  }
+
+  void Save(int step) const {
+    std::ofstream(trial_ / "checkpoint.tmp") << step;
+    fs::rename(trial_ / "checkpoint.tmp", trial_ / "checkpoint");
+  }
+
+  void SayRaw(const std::string& bytes) const {
+    for (std::size_t sent = 0; control_ >= 0 && sent < bytes.size();) {
+      const ssize_t n = ::send(control_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (n < 0) return;
+      sent += static_cast<std::size_t>(n);
+    }
+  }
+  void Say(const json& message) const { SayRaw(message.dump() + "\n"); }
+  void Done(const std::string& outcome, const std::string& cause, const std::string& text) const {
+    Say({{"type", "done"},
+         {"outcome", outcome},
+         {"cause", cause},
+         {"message", text},
+         {"summary", {{"digest", "digest-of-" + stage_}, {"summary_line", "fake " + stage_}}}});
+  }
+  int Fail(const std::string& cause) const {
+    Done("failed", cause, "this fake was told to fail");
+    return cause == headsweep::control::kCauseConfiguration ? 2 : 1;
+  }
+  int Stop() const {
+    Done("stopped", "", "checkpointed");
+    return 75;
+  }
+  void SayGarbage() const {
+    SayRaw("this is no JSON\n\n[1,2]\n{\"type\":\"progress\",\"step\":\"many\"}\n{\"type\":7}\n");
+    SayRaw("{\"type\":\"progress\",\"text\":\"\xff\xfe\"}\n");
+    SayRaw(std::string(3 << 20, 'x') + "\n" + std::string(3, '\0') + "\n{\"type\":\"unheard-of\"}\n");
+  }
+  void SpawnGrandchild() const {
+    if (::fork() != 0) return;
+    ::setsid();
+    while (true) ::pause();
+  }
+
+  bool IgnoresTerm() const { return faulty_ && !Env("FAKE_IGNORE_TERM").empty(); }
+  // A stop message, the end of the channel, or SIGTERM; waits at most milliseconds for it.
+  bool StopAsked(int milliseconds) const {
+    pollfd wait = {control_, POLLIN, 0};
+    const bool spoken = control_ >= 0 && ::poll(&wait, 1, milliseconds) > 0;
+    return (spoken || terminated) && !IgnoresTerm();
+  }
+  void WaitForGate() const {
+    const std::string gate = Env("FAKE_GATE");
+    while (!gate.empty() && !fs::exists(gate) && !terminated) {
+      pollfd wait = {IgnoresTerm() ? -1 : control_, POLLIN, 0};
+      if (::poll(&wait, 1, 5) > 0) return;
+    }
+  }
+  void Hang() const {
+    while (!terminated || IgnoresTerm()) ::pause();
+    std::_Exit(1);
+  }
+
+  fs::path trial_;
+  std::string stage_;
+  int attempt_ = 0, control_ = -1;
+  bool faulty_ = false;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  const pid_t parent = ::getppid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) return 1;
+  struct sigaction action = {};
+  action.sa_handler = [](int) { terminated = 1; };
+  ::sigaction(SIGTERM, &action, nullptr);
+  return FakeTrainer(argc, argv).Run();
+}
