@@ -19,12 +19,12 @@ void PrintTo(const HeadIndex& head, std::ostream* out) {
 
 namespace {
 
-using testing::AllHeads;
+using head_samples::AllHeads;
+using head_samples::UnevenShape;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
-using testing::UnevenShape;
 using ::testing::UnorderedElementsAreArray;
 
 ModelShape ShapeWith(std::vector<int> heads) {

@@ -9,7 +9,7 @@
 #include "data/batches.h"
 #include "trainer/parameter_layout.h"
 
-namespace headsweep::testing {
+namespace headsweep::head_samples {
 
 // Three layers with unlike head counts; 3 * 5 != 12: head size times heads is not the width, and 5 does not
 // divide it.
@@ -62,4 +62,4 @@ inline std::vector<HeadIndex> RandomHeads(const ModelShape& shape, double share,
   return heads;
 }
 
-}  // namespace headsweep::testing
+}  // namespace headsweep::head_samples

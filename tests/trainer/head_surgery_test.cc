@@ -13,11 +13,11 @@
 namespace headsweep {
 namespace {
 
-using testing::AllHeads;
+using head_samples::AllHeads;
+using head_samples::RandomHeads;
+using head_samples::RandomParameters;
+using head_samples::UnevenShape;
 using ::testing::ElementsAre;
-using testing::RandomHeads;
-using testing::RandomParameters;
-using testing::UnevenShape;
 
 // Values of one head of one layer, gathered index by index: query, key, value rows, their biases, output
 // columns.
