@@ -1,0 +1,180 @@
+// Linear layers and activations against sums written out in double precision.
+#include "tests/kernels/op_test.h"
+
+namespace headsweep::testing {
+namespace {
+
+double Activate(double x, Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kGelu:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kRelu:
+      return std::max(x, 0.0);
+  }
+  return std::nan("");
+}
+
+struct LinearCase {
+  std::int64_t R;
+  int I, O;
+  Activation activation = Activation::kNone;
+  bool bias = true;
+};
+std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
+  return out << "R" << c.R << " I" << c.I << " O" << c.O << " activation " << static_cast<int>(c.activation)
+             << (c.bias ? " bias" : "");
+}
+
+class LinearTest : public OpTest<LinearCase> {
+ protected:
+  void SetUp() override {
+    OpTest<LinearCase>::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    x_ = Random(shape().R * shape().I);
+    weight_ = Random(static_cast<std::int64_t>(shape().O) * shape().I);
+    bias_ = shape().bias ? Random(shape().O) : std::vector<float>();
+    x_in_ = In(x_);
+    weight_in_ = In(weight_);
+    bias_in_ = shape().bias ? In(bias_) : nullptr;
+  }
+
+  // x W^T + bias
+  std::vector<double> Product(const std::vector<double>& x, const std::vector<double>& weight,
+                              const std::vector<double>& bias) const {
+    std::vector<double> y;
+    const auto I = static_cast<std::size_t>(shape().I), O = static_cast<std::size_t>(shape().O);
+    for (std::size_t r = 0; r < static_cast<std::size_t>(shape().R); ++r) {
+      for (std::size_t o = 0; o < O; ++o) {
+        double sum = bias.empty() ? 0 : bias[o];
+        for (std::size_t i = 0; i < I; ++i) sum += x[r * I + i] * weight[o * I + i];
+        y.push_back(sum);
+      }
+    }
+    return y;
+  }
+  std::int64_t OutCount() const { return shape().R * shape().O; }
+  double Scale(std::int64_t terms) const { return std::sqrt(static_cast<double>(terms)) + 1; }
+
+  std::vector<float> x_, weight_, bias_;
+  Element *x_in_ = nullptr, *weight_in_ = nullptr, *bias_in_ = nullptr;
+};
+
+TEST_P(LinearTest, ForwardMatchesTheFormulaWithAndWithoutSavedInput) {
+  const auto& [R, I, O, activation, bias] = shape();
+  const std::vector<double> pre_expected = Product(ToDouble(x_), ToDouble(weight_), ToDouble(bias_));
+  std::vector<double> expected;
+  for (const double value : pre_expected) expected.push_back(Activate(value, activation));
+  Element* y = Out(OutCount());
+  backend().LinearForward(x_in_, weight_in_, bias_in_, y, nullptr, R, I, O, activation);
+  ExpectClose("y", Read(y, OutCount()), expected, Scale(I));
+
+  Element *again = Out(OutCount()), *pre = Out(OutCount());
+  backend().LinearForward(x_in_, weight_in_, bias_in_, again, pre, R, I, O, activation);
+  ExpectClose("pre", Read(pre, OutCount()), pre_expected, Scale(I));
+  ExpectSameBits("y with pre", Read(y, OutCount()), Read(again, OutCount()));
+}
+
+TEST_P(LinearTest, BackwardMatchesSlopesOverwritesDxAndAddsToParameterGradients) {
+  const auto& [R, I, O, activation, bias] = shape();
+  std::vector<float> weights = Random(OutCount());
+  const Element* dy = In(weights);
+  std::vector<double> x = ToDouble(x_), weight = ToDouble(weight_), b = ToDouble(bias_);
+  const auto loss = [&] { return WeightedSum(weights, Product(x, weight, b)); };
+
+  Element* dx = Out(R * I);
+  const std::vector<float> weight_before = Random(static_cast<std::int64_t>(O) * I), bias_before = Random(O);
+  float *d_weight = InFloats(weight_before), *d_bias = InFloats(bias_before);
+  backend().LinearBackward(dy, x_in_, weight_in_, dx, d_weight, d_bias, R, I, O, false);
+  const std::vector<float> dx_values = Read(dx, R * I);
+  ExpectSlopes("dx", dx_values, x, loss, Scale(O));
+  std::vector<float> added = Read(d_weight, static_cast<std::int64_t>(O) * I);
+  for (std::size_t i = 0; i < added.size(); ++i) added[i] -= weight_before[i];
+  ExpectSlopes("d_weight", added, weight, loss, Scale(R));
+  added = Read(d_bias, O);
+  for (std::size_t i = 0; i < added.size(); ++i) added[i] -= bias_before[i];
+  if (bias) ExpectSlopes("d_bias", added, b, loss, Scale(R));
+
+  // Accumulating: a second call adds the same dx once more; parts that are not wanted are left out.
+  backend().LinearBackward(dy, x_in_, weight_in_, dx, nullptr, nullptr, R, I, O, true);
+  std::vector<double> twice;
+  for (const float value : dx_values) twice.push_back(2 * static_cast<double>(value));
+  ExpectClose("accumulated dx", Read(dx, R * I), twice, Scale(O));
+  backend().LinearBackward(dy, x_in_, weight_in_, nullptr, nullptr, d_bias, R, I, O, false);
+}
+
+TEST_P(LinearTest, BackwardGivesTheSameBitsTwice) {
+  const auto& [R, I, O, activation, bias] = shape();
+  std::vector<float> weights = Random(OutCount());
+  const Element* dy = In(weights);
+  std::vector<float> results[2];
+  for (std::vector<float>& result : results) {
+    Element* dx = Out(R * I);
+    float* d_weight =
+        InFloats(std::vector<float>(static_cast<std::size_t>(O) * static_cast<std::size_t>(I), 0.0f));
+    float* d_bias = InFloats(std::vector<float>(static_cast<std::size_t>(O), 0.0f));
+    backend().LinearBackward(dy, x_in_, weight_in_, dx, d_weight, d_bias, R, I, O, false);
+    result = Read(dx, R * I);
+    for (const std::vector<float>& part :
+         {Read(d_weight, static_cast<std::int64_t>(O) * I), Read(d_bias, O)}) {
+      result.insert(result.end(), part.begin(), part.end());
+    }
+  }
+  ExpectSameBits("gradients", results[0], results[1]);
+}
+
+HEADSWEEP_OP_SUITE(LinearTest, LinearCase,
+                   {
+                       {1, 1, 1},
+                       {7, 33, 5, Activation::kGelu},
+                       {33, 7, 130, Activation::kRelu},
+                       {130, 33, 7, Activation::kGelu, false},
+                       {33, 130, 33, Activation::kNone, false},
+                       {257, 64, 96},
+                       {1, 130, 257, Activation::kGelu},
+                       {33, 0, 7},  // a layer without heads: y is the bias
+                       {33, 7, 0},
+                       {0, 7, 5, Activation::kGelu},
+                   });
+
+struct ActivationCase {
+  std::int64_t count;
+  Activation activation;
+};
+std::ostream& operator<<(std::ostream& out, const ActivationCase& c) {
+  return out << c.count << " values, activation " << static_cast<int>(c.activation);
+}
+
+class ActivationTest : public OpTest<ActivationCase> {};
+
+TEST_P(ActivationTest, BackwardMatchesSlopesAndMayWorkInPlace) {
+  const auto& [count, activation] = shape();
+  std::vector<float> pre = Random(count, 2), weights = Random(count);
+  const Element* pre_in = In(pre);
+  Element* dy = In(weights);
+  Element* dpre = Out(count);
+  backend().ActivationBackward(dy, pre_in, dpre, count, activation);
+  std::vector<double> x = ToDouble(pre);
+  const Activation kind = activation;
+  const auto loss = [&] {
+    std::vector<double> y;
+    for (const double value : x) y.push_back(Activate(value, kind));
+    return WeightedSum(weights, y);
+  };
+  const std::vector<float> result = Read(dpre, count);
+  ExpectSlopes("dpre", result, x, loss);
+  backend().ActivationBackward(dy, pre_in, dy, count, activation);
+  ExpectSameBits("in place", result, Read(dy, count));
+}
+
+HEADSWEEP_OP_SUITE(ActivationTest, ActivationCase,
+                   {{1, Activation::kGelu},
+                    {33, Activation::kRelu},
+                    {130, Activation::kGelu},
+                    {20011, Activation::kGelu},
+                    {20011, Activation::kNone},
+                    {0, Activation::kRelu}});
+
+}  // namespace
+}  // namespace headsweep::testing

@@ -1,0 +1,135 @@
+// Cross-entropy against its formula: ignored rows, smoothing, large logits, argmax ties.
+#include <limits>
+
+#include "tests/kernels/op_test.h"
+
+namespace headsweep::testing {
+namespace {
+
+struct LossCase {
+  std::int64_t R;
+  int V;
+  float smoothing = 0;
+  double deviation = 2;  // of the logits
+};
+std::ostream& operator<<(std::ostream& out, const LossCase& c) {
+  return out << "R" << c.R << " V" << c.V << " smoothing " << c.smoothing << " deviation " << c.deviation;
+}
+
+class CrossEntropyTest : public OpTest<LossCase> {
+ protected:
+  void SetUp() override {
+    OpTest<LossCase>::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    logits_ = Random(Count(), shape().deviation);
+    for (std::int64_t r = 0; r < shape().R; ++r)
+      targets_.push_back(r % 5 == 3 ? -1 : RandomInt(0, shape().V - 1));
+  }
+  std::int64_t Count() const { return shape().R * shape().V; }
+
+  std::vector<double> Formula(const std::vector<double>& logits) const {
+    std::vector<double> losses;
+    const auto V = static_cast<std::size_t>(shape().V);
+    for (std::size_t r = 0; r < targets_.size(); ++r) {
+      losses.push_back(0);
+      if (targets_[r] < 0) continue;
+      const double* row = logits.data() + r * V;
+      const double maximum = *std::max_element(row, row + V);
+      double sum = 0;
+      for (std::size_t v = 0; v < V; ++v) sum += std::exp(row[v] - maximum);
+      for (std::size_t v = 0; v < V; ++v) {
+        const double target =
+            v == static_cast<std::size_t>(targets_[r]) ? 1 - static_cast<double>(shape().smoothing) : 0;
+        const double wanted = target + static_cast<double>(shape().smoothing) / static_cast<double>(V);
+        losses.back() -= wanted * (row[v] - maximum - std::log(sum));
+      }
+    }
+    return losses;
+  }
+
+  std::vector<float> logits_;
+  std::vector<std::int32_t> targets_;
+};
+
+TEST_P(CrossEntropyTest, LossesAndPredictionsMatchAndLogitsStay) {
+  const auto R = shape().R;
+  Element* logits = In(logits_);
+  float* losses = OutFloats(R);
+  std::int32_t* predictions = OutInts(R);
+  backend().CrossEntropy(logits, InInts(targets_), losses, predictions, R, shape().V, shape().smoothing, 0);
+  ExpectClose("losses", Read(losses, R), Formula(ToDouble(logits_)), 1 + shape().deviation);
+  ExpectSameBits("logits", logits_, Read(logits, Count()));
+  const std::vector<std::int32_t> predicted = Read(predictions, R);
+  for (std::int64_t r = 0; r < R; ++r) {
+    const auto* row = logits_.data() + r * shape().V;
+    EXPECT_EQ(predicted[static_cast<std::size_t>(r)], std::max_element(row, row + shape().V) - row)
+        << "row " << r;
+  }
+}
+
+TEST_P(CrossEntropyTest, GradientsMatchScaledSlopes) {
+  const auto R = shape().R;
+  constexpr float kScale = 0.37f;
+  Element* logits = In(logits_);
+  float* losses = OutFloats(R);
+  backend().CrossEntropy(logits, InInts(targets_), losses, nullptr, R, shape().V, shape().smoothing, kScale);
+  std::vector<double> x = ToDouble(logits_);
+  const auto loss = [&] {
+    double sum = 0;
+    for (const double value : Formula(x)) sum += static_cast<double>(kScale) * value;
+    return sum;
+  };
+  const std::vector<float> gradient = Read(logits, Count());
+  ExpectSlopes("dlogits", gradient, x, loss);
+  ExpectClose("losses", Read(losses, R), Formula(ToDouble(logits_)), 1 + shape().deviation);
+  for (std::int64_t r = 0; r < R; ++r) {
+    if (targets_[static_cast<std::size_t>(r)] >= 0) continue;
+    for (int v = 0; v < shape().V; ++v)
+      ASSERT_EQ(gradient[static_cast<std::size_t>(r * shape().V + v)], 0.0f);
+  }
+  Element* again = In(logits_);
+  backend().CrossEntropy(again, InInts(targets_), losses, nullptr, R, shape().V, shape().smoothing, kScale);
+  ExpectSameBits("dlogits", gradient, Read(again, Count()));
+}
+
+HEADSWEEP_OP_SUITE(CrossEntropyTest, LossCase,
+                   {{1, 1},
+                    {7, 33},
+                    {33, 130, 0.1f},
+                    {9, 8192},
+                    {33, 7, 0.3f},
+                    {7, 33, 0, 60},  // far beyond where exp overflows without the maximum taken off
+                    {0, 7}});
+
+class CrossEntropyEdgeTest : public OpTest<LossCase> {};
+
+TEST_P(CrossEntropyEdgeTest, FirstOfTiesIsPredicted) {
+  std::vector<float> logits = {1, 3, 3, 0, 3, -1, 2, 2};
+  Element* x = In(logits);
+  float* losses = OutFloats(2);
+  std::int32_t* predictions = OutInts(2);
+  backend().CrossEntropy(x, InInts({0, -1}), losses, predictions, 2, 4, 0, 0);
+  EXPECT_EQ(Read(predictions, 2), (std::vector<std::int32_t>{1, 0}));
+}
+
+TEST_P(CrossEntropyEdgeTest, NaNLogitsGiveNaNLosses) {
+  std::vector<float> logits = {1, std::nanf(""), 3, 0, 1, 2, 3, std::numeric_limits<float>::infinity()};
+  Element* x = In(logits);
+  float* losses = OutFloats(2);
+  backend().CrossEntropy(x, InInts({0, 0}), losses, nullptr, 2, 4, 0, 1);
+  for (const float loss : Read(losses, 2)) EXPECT_TRUE(std::isnan(loss));
+}
+
+TEST_P(CrossEntropyEdgeTest, ImpossibleClassesDoNotSpoilTheLoss) {
+  std::vector<float> logits = {0, -std::numeric_limits<float>::infinity(), 0, 0};
+  Element* x = In(logits);
+  float* losses = OutFloats(1);
+  backend().CrossEntropy(x, InInts({0}), losses, nullptr, 1, 4, 0, 1);
+  ExpectClose("loss", Read(losses, 1), {std::log(3.0)});
+  ExpectClose("gradient", Read(x, 4), {1.0 / 3 - 1, 0, 1.0 / 3, 1.0 / 3});
+}
+
+HEADSWEEP_OP_SUITE(CrossEntropyEdgeTest, LossCase, {{1, 4}});
+
+}  // namespace
+}  // namespace headsweep::testing

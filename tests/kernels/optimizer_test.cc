@@ -1,0 +1,161 @@
+// AdamW, clipping, long sums and head importance against their formulas.
+#include <limits>
+
+#include "tests/kernels/op_test.h"
+
+namespace headsweep::testing {
+namespace {
+
+struct CountCase {
+  std::int64_t count;
+};
+std::ostream& operator<<(std::ostream& out, const CountCase& c) { return out << c.count << " values"; }
+
+class OptimizerTest : public OpTest<CountCase> {};
+
+TEST_P(OptimizerTest, AdamWMatchesTheFormulaOverThreeSteps) {
+  const std::int64_t count = shape().count;
+  const std::vector<float> start = Random(count);
+  float *master = InFloats(start), *m = InFloats(std::vector<float>(start.size(), 0.0f));
+  float* v = InFloats(std::vector<float>(start.size(), 0.0f));
+  const float* scale = InFloats({0.5f});
+  Element* weights = Out(count);
+  std::vector<double> w = ToDouble(start), mean(start.size(), 0.0), square(start.size(), 0.0);
+  Backend::AdamW adam;
+  adam.learning_rate = 0.01f;
+  adam.beta2 = 0.98f;
+  adam.weight_decay = 0.1f;
+  for (adam.step = 1; adam.step <= 3; ++adam.step) {
+    const std::vector<float> gradient = Random(count);
+    backend().AdamWUpdate(adam, master, weights, m, v, InFloats(gradient), scale, count);
+    const double beta1 = adam.beta1, beta2 = adam.beta2, rate = adam.learning_rate;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const double g = 0.5 * static_cast<double>(gradient[i]);
+      mean[i] = beta1 * mean[i] + (1 - beta1) * g;
+      square[i] = beta2 * square[i] + (1 - beta2) * g * g;
+      const double m_hat = mean[i] / (1 - std::pow(beta1, static_cast<double>(adam.step)));
+      const double v_hat = square[i] / (1 - std::pow(beta2, static_cast<double>(adam.step)));
+      w[i] -= rate * (m_hat / (std::sqrt(v_hat) + static_cast<double>(adam.epsilon)) +
+                      static_cast<double>(adam.weight_decay) * w[i]);
+    }
+  }
+  ExpectClose("master", Read(master, count), w);
+  ExpectClose("m", Read(m, count), mean);
+  ExpectClose("v", Read(v, count), square);
+  std::vector<float> rounded = Read(master, count);
+  In(rounded);  // rounds as the backend does
+  ExpectSameBits("weights", rounded, Read(weights, count));
+}
+
+TEST_P(OptimizerTest, AdamWWithoutScaleUsesTheGradientAsItIs) {
+  const std::int64_t count = shape().count;
+  const std::vector<float> start = Random(count), gradient = Random(count), zeros(start.size(), 0.0f);
+  std::vector<float> results[2];
+  for (int with_scale = 0; with_scale < 2; ++with_scale) {
+    float* master = InFloats(start);
+    Backend::AdamW adam;
+    adam.learning_rate = 0.1f;
+    backend().AdamWUpdate(adam, master, Out(count), InFloats(zeros), InFloats(zeros), InFloats(gradient),
+                          with_scale == 1 ? InFloats({1.0f}) : nullptr, count);
+    results[with_scale] = Read(master, count);
+  }
+  ExpectSameBits("master", results[0], results[1]);
+}
+
+TEST_P(OptimizerTest, SumsMatchAndRepeat) {
+  const std::int64_t count = shape().count;
+  const std::vector<float> x = Random(count, 3, 0.5);
+  double sum = 0, squares = 0;
+  for (const float value : x) {
+    sum += value;
+    squares += static_cast<double>(value) * value;
+  }
+  const float* in = InFloats(x);
+  float* results = OutFloats(4);
+  backend().Sum(in, count, results);
+  backend().SumOfSquares(in, count, results + 1);
+  backend().Sum(in, count, results + 2);
+  backend().SumOfSquares(in, count, results + 3);
+  const std::vector<float> values = Read(results, 4);
+  ExpectClose("sums", values, {sum, squares, sum, squares});
+  ExpectSameBits("again", {values[0], values[1]}, {values[2], values[3]});
+}
+
+HEADSWEEP_OP_SUITE(OptimizerTest, CountCase, {{0}, {1}, {33}, {130}, {50021}});
+
+struct ClipCase {
+  float sum_of_squares, max_norm;
+  double norm, scale;
+};
+std::ostream& operator<<(std::ostream& out, const ClipCase& c) {
+  return out << "sum of squares " << c.sum_of_squares << ", at most " << c.max_norm;
+}
+
+class ClipTest : public OpTest<ClipCase> {};
+
+TEST_P(ClipTest, ScaleBringsTheNormDownToTheMaximum) {
+  float *norm = OutFloats(1), *scale = OutFloats(1);
+  backend().ClipScale(InFloats({shape().sum_of_squares}), shape().max_norm, norm, scale);
+  ExpectClose("norm", Read(norm, 1), {shape().norm});
+  ExpectClose("scale", Read(scale, 1), {shape().scale});
+}
+
+HEADSWEEP_OP_SUITE(ClipTest, ClipCase,
+                   {{4, 1, 2, 0.5}, {4, 3, 2, 1}, {4, 0, 2, 1}, {0, 1, 0, 1}, {4, 2, 2, 1}});
+
+class ClipNaNTest : public OpTest<CountCase> {};
+
+TEST_P(ClipNaNTest, ANaNNormGivesANaNScale) {
+  float *norm = OutFloats(1), *scale = OutFloats(1);
+  backend().ClipScale(InFloats({std::nanf("")}), 1, norm, scale);
+  EXPECT_TRUE(std::isnan(Read(norm, 1)[0]));
+  EXPECT_TRUE(std::isnan(Read(scale, 1)[0]));
+}
+
+HEADSWEEP_OP_SUITE(ClipNaNTest, CountCase, {{1}});
+
+struct ImportanceCase {
+  int B, H, T;
+};
+std::ostream& operator<<(std::ostream& out, const ImportanceCase& c) {
+  return out << "B" << c.B << " H" << c.H << " T" << c.T;
+}
+
+class HeadImportanceTest : public OpTest<ImportanceCase> {};
+
+TEST_P(HeadImportanceTest, EverySumMatchesAccumulatesAndMayBeLeftOut) {
+  const auto& [B, H, T] = shape();
+  constexpr float kScale = -1.5f;
+  const auto heads = static_cast<std::size_t>(H);
+  const std::vector<float> delta = Random(static_cast<std::int64_t>(B) * H * T), before = Random(H);
+  std::vector<double> example = ToDouble(before), token = example, squares = example, gate = example;
+  for (int b = 0; b < B; ++b) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      double sum = 0;
+      for (int t = 0; t < T; ++t) {
+        const double value = static_cast<double>(kScale) *
+                             delta[(static_cast<std::size_t>(b) * heads + h) * static_cast<std::size_t>(T) +
+                                   static_cast<std::size_t>(t)];
+        sum += value;
+        token[h] += std::abs(value);
+      }
+      example[h] += std::abs(sum);
+      squares[h] += sum * sum;
+      gate[h] += sum;
+    }
+  }
+  const float* in = InFloats(delta);
+  float* sums[4] = {InFloats(before), InFloats(before), InFloats(before), InFloats(before)};
+  backend().HeadImportance(in, B, H, T, kScale, sums[0], sums[1], sums[2], sums[3]);
+  ExpectClose("per_example", Read(sums[0], H), example);
+  ExpectClose("per_token", Read(sums[1], H), token);
+  ExpectClose("squares", Read(sums[2], H), squares);
+  ExpectClose("gate_gradient", Read(sums[3], H), gate);
+  backend().HeadImportance(in, B, H, T, kScale, nullptr, nullptr, nullptr, nullptr);
+}
+
+HEADSWEEP_OP_SUITE(HeadImportanceTest, ImportanceCase,
+                   {{1, 1, 1}, {2, 7, 33}, {5, 3, 130}, {0, 3, 7}, {2, 0, 7}});
+
+}  // namespace
+}  // namespace headsweep::testing
