@@ -56,6 +56,8 @@ class Model {
   const ParameterLayout& layout() const;
   Backend& backend();
   std::size_t memory_bytes() const;  // of the arena
+  // memory_bytes() of such a model, without taking it.
+  static std::size_t PlannedBytes(const Backend& backend, const ModelShape& shape, int max_examples, Purpose purpose);
 
   // Parameters, host side, in layout order.
   void Initialize(std::uint64_t seed);  // function of (seed, tensor name, index): independent of everything else
