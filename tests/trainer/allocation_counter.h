@@ -1,4 +1,5 @@
-// Counts calls of operator new in this test program (its replacement is in allocation_counter.cc).
+// Counts calls of operator new in this test program, those of the matrix library excepted (see
+// allocation_counter.cc).
 #pragma once
 
 #include <cstdint>
