@@ -8,11 +8,11 @@
 namespace headsweep {
 namespace {
 
-using testing::RandomBatch;
-using testing::RandomParameters;
+using testing::SampleBatch;
+using testing::SampleParameters;
 using testing::Slice;
 using testing::TestBackend;
-using testing::UnevenShape;
+using testing::TinyShape;
 
 // d (mean loss of the one example) / d gate by central differences around `gates`.
 double GateDifference(Model& model, const Batch& example, std::vector<float> gates, std::size_t head) {
@@ -29,11 +29,11 @@ double GateDifference(Model& model, const Batch& example, std::vector<float> gat
 void CheckImportance(const std::string& norm, bool padded, bool gates_set) {
   SCOPED_TRACE(norm + (padded ? " padded" : "") + (gates_set ? " gated" : ""));
   const auto backend = TestBackend();
-  ModelShape shape = UnevenShape();
+  ModelShape shape = TinyShape();
   shape.norm = norm;
   Model model(*backend, shape, 6, Model::Purpose::kTrain);
-  model.SetParameters(RandomParameters(shape, 12));
-  const Batch batch = RandomBatch(shape, 6, 3, padded);
+  model.SetParameters(SampleParameters(shape, 12));
+  const Batch batch = SampleBatch(shape, 6, 3, padded);
   const std::vector<float> gates =
       gates_set ? std::vector<float>{1, 0, 0.5f, 1, 0} : std::vector<float>(5, 1.0f);
 
@@ -70,10 +70,10 @@ TEST(HeadImportance, IsTheGateGradientOfEachExamplesMeanLoss) {
 
 TEST(HeadImportance, AddsUpOverBatchesHoweverTheyAreCut) {
   const auto backend = TestBackend();
-  const ModelShape shape = UnevenShape();
+  const ModelShape shape = TinyShape();
   Model model(*backend, shape, 6, Model::Purpose::kTrain);
-  model.SetParameters(RandomParameters(shape, 12));
-  const Batch batch = RandomBatch(shape, 6, 3, true);
+  model.SetParameters(SampleParameters(shape, 12));
+  const Batch batch = SampleBatch(shape, 6, 3, true);
   HeadScores whole, parts;
   model.ForwardBackward(batch, {.scores = &whole});
   for (const auto& [first, count] : {std::pair{0, 1}, std::pair{1, 3}, std::pair{4, 2}}) {

@@ -10,10 +10,10 @@ namespace {
 
 using testing::GradientScale;
 using testing::Norm;
-using testing::RandomBatch;
-using testing::RandomParameters;
+using testing::SampleBatch;
+using testing::SampleParameters;
 using testing::TestBackend;
-using testing::UnevenShape;
+using testing::TinyShape;
 
 struct Variant {
   std::string norm = "pre", activation = "gelu", positions = "learned";
@@ -31,14 +31,14 @@ class Gradient : public ::testing::TestWithParam<Variant> {
  protected:
   void SetUp() override {
     const Variant& variant = GetParam();
-    shape_ = UnevenShape();
+    shape_ = TinyShape();
     shape_.norm = variant.norm;
     shape_.activation = variant.activation;
     shape_.positions = variant.positions;
     shape_.tied = variant.tied;
-    batch_ = RandomBatch(shape_, 3, kSeed, variant.padded);
+    batch_ = SampleBatch(shape_, 3, kSeed, variant.padded);
     model_ = std::make_unique<Model>(*backend_, shape_, 4, Model::Purpose::kTrain);
-    parameters_ = RandomParameters(shape_, kSeed);
+    parameters_ = SampleParameters(shape_, kSeed);
     if (variant.gates) model_->SetGates(std::vector<float>{0.5f, 1.0f, -0.7f, 0.0f, 1.3f});
     options_.gradient_scale = GradientScale(batch_);
     options_.dropout = variant.dropout;
@@ -126,11 +126,11 @@ INSTANTIATE_TEST_SUITE_P(
 // for this seed.
 TEST(GradientOfRelu, IsTheCentralDifferenceOfTheLoss) {
   const auto backend = TestBackend();
-  ModelShape shape = UnevenShape();
+  ModelShape shape = TinyShape();
   shape.activation = "relu";
-  const Batch batch = RandomBatch(shape, 3, 5);
+  const Batch batch = SampleBatch(shape, 3, 5);
   Model model(*backend, shape, 3, Model::Purpose::kTrain);
-  std::vector<float> parameters = RandomParameters(shape, 5);
+  std::vector<float> parameters = SampleParameters(shape, 5);
   model.SetParameters(parameters);
   model.ZeroGradients();
   model.ForwardBackward(batch, {.gradient_scale = GradientScale(batch)});

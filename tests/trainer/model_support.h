@@ -14,7 +14,7 @@
 namespace headsweep::testing {
 
 // C = 6 is neither H*D = 12 nor 8; the layer in the middle has no heads.
-inline ModelShape UnevenShape() {
+inline ModelShape TinyShape() {
   ModelShape shape;
   shape.vocabulary = 11;
   shape.length = 5;
@@ -28,7 +28,7 @@ inline ModelShape UnevenShape() {
 inline std::unique_ptr<Backend> TestBackend(int threads = 1) { return MakeBackend({"cpu", threads}); }
 
 // Random tokens and targets; `padded`: rows of different lengths, targets -1 behind them.
-inline Batch RandomBatch(const ModelShape& shape, int B, std::uint64_t seed, bool padded = false) {
+inline Batch SampleBatch(const ModelShape& shape, int B, std::uint64_t seed, bool padded = false) {
   std::mt19937_64 random(seed);
   Batch batch;
   batch.B = B;
@@ -66,7 +66,7 @@ inline Batch Slice(const Batch& batch, int first, int count) {
 }
 
 // Every parameter random, large enough that nothing is linear; norms' weights around 1.
-inline std::vector<float> RandomParameters(const ModelShape& shape, std::uint64_t seed) {
+inline std::vector<float> SampleParameters(const ModelShape& shape, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0.0f, 0.4f);
   const ParameterLayout layout(shape);

@@ -13,15 +13,15 @@ namespace headsweep {
 namespace {
 
 using testing::GradientScale;
-using testing::RandomBatch;
-using testing::RandomParameters;
+using testing::SampleBatch;
+using testing::SampleParameters;
 using testing::Slice;
 using testing::TestBackend;
-using testing::UnevenShape;
+using testing::TinyShape;
 
 // A shape with enough heads, rows and pieces for the loss to be a mean over many.
 ModelShape MiddlingShape() {
-  ModelShape shape = UnevenShape();
+  ModelShape shape = TinyShape();
   shape.vocabulary = 131;
   shape.length = 17;
   shape.embed = 24;
@@ -56,7 +56,7 @@ TEST(Model, UntrainedLossIsAboutTheLogarithmOfTheVocabulary) {
       shape.positions = positions;
       Model model(*backend, shape, 8, Model::Purpose::kEvaluate);
       model.Initialize(3);
-      const LossSum sum = model.Evaluate(RandomBatch(shape, 8, 1));
+      const LossSum sum = model.Evaluate(SampleBatch(shape, 8, 1));
       EXPECT_EQ(sum.targets, 8 * 17);
       EXPECT_NEAR(sum.loss / static_cast<double>(sum.targets), std::log(131.0), 0.15)
           << norm << ' ' << positions;
@@ -90,8 +90,8 @@ TEST(Model, EvaluationIsTheSumOverLogitsByHand) {
   const auto backend = TestBackend();
   const ModelShape shape = MiddlingShape();
   Model model(*backend, shape, 4, Model::Purpose::kEvaluate);
-  model.SetParameters(RandomParameters(shape, 1));
-  const Batch batch = RandomBatch(shape, 3, 2, /*padded=*/true);
+  model.SetParameters(SampleParameters(shape, 1));
+  const Batch batch = SampleBatch(shape, 3, 2, /*padded=*/true);
   std::vector<float> per_target;
   const LossSum sum = model.Evaluate(batch, &per_target);
   const std::vector<float> logits = model.Logits(batch);
@@ -124,10 +124,10 @@ TEST(Model, TrainingAndEvaluationModelsGiveTheSameLossInEveryVariant) {
       Model train(*backend, shape, 5, Model::Purpose::kTrain),
           evaluate(*backend, shape, 3, Model::Purpose::kEvaluate);
       for (Model* model : {&train, &evaluate}) {
-        model->SetParameters(RandomParameters(shape, 9));
+        model->SetParameters(SampleParameters(shape, 9));
         if (gates) model->SetGates(std::vector<float>{1, 0, 1, 0.5f, 1});
       }
-      const Batch batch = RandomBatch(shape, 3, 4, true);
+      const Batch batch = SampleBatch(shape, 3, 4, true);
       const double expected = evaluate.Evaluate(batch).loss;
       EXPECT_EQ(train.Evaluate(batch).loss, expected);
       EXPECT_EQ(train.ForwardBackward(batch, {}).loss, expected);
@@ -141,8 +141,8 @@ TEST(Model, PaddingAndShorterBatchesChangeNothing) {
   const auto backend = TestBackend();
   const ModelShape shape = MiddlingShape();
   Model model(*backend, shape, 4, Model::Purpose::kEvaluate);
-  model.SetParameters(RandomParameters(shape, 1));
-  Batch padded = RandomBatch(shape, 1, 8);
+  model.SetParameters(SampleParameters(shape, 1));
+  Batch padded = SampleBatch(shape, 1, 8);
   const int length = 6;
   padded.lengths = {length};
   for (int t = length; t < shape.length; ++t) padded.targets[static_cast<std::size_t>(t)] = -1;
@@ -160,8 +160,8 @@ TEST(Model, TheFutureIsNotSeen) {
   const auto backend = TestBackend();
   const ModelShape shape = MiddlingShape();
   Model model(*backend, shape, 1, Model::Purpose::kEvaluate);
-  model.SetParameters(RandomParameters(shape, 1));
-  Batch batch = RandomBatch(shape, 1, 8);
+  model.SetParameters(SampleParameters(shape, 1));
+  Batch batch = SampleBatch(shape, 1, 8);
   std::vector<float> before, after;
   model.Evaluate(batch, &before);
   batch.tokens[9] = (batch.tokens[9] + 1) % shape.vocabulary;
@@ -176,8 +176,8 @@ TEST(Model, MicroBatchesAddUpToTheGradientOfTheWholeBatch) {
   for (const bool padded : {false, true}) {
     const ModelShape shape = MiddlingShape();
     Model model(*backend, shape, 8, Model::Purpose::kTrain);
-    model.SetParameters(RandomParameters(shape, 1));
-    const Batch batch = RandomBatch(shape, 8, 2, padded);
+    model.SetParameters(SampleParameters(shape, 1));
+    const Batch batch = SampleBatch(shape, 8, 2, padded);
     const ForwardBackwardOptions options{.gradient_scale = GradientScale(batch), .label_smoothing = 0.1f};
     const auto whole = GradientsOf(model, {batch}, options);
     const auto parts =
@@ -190,8 +190,8 @@ TEST(Model, DropoutMasksDoNotDependOnHowTheBatchIsCut) {
   const auto backend = TestBackend();
   const ModelShape shape = MiddlingShape();
   Model model(*backend, shape, 8, Model::Purpose::kTrain);
-  model.SetParameters(RandomParameters(shape, 1));
-  const Batch batch = RandomBatch(shape, 8, 2);
+  model.SetParameters(SampleParameters(shape, 1));
+  const Batch batch = SampleBatch(shape, 8, 2);
   ForwardBackwardOptions options{
       .gradient_scale = GradientScale(batch), .dropout = 0.4f, .seed = 5, .step = 3};
   const auto whole = GradientsOf(model, {batch}, options);
@@ -209,8 +209,8 @@ TEST(Model, TheSameStepGivesTheSameBitsTwice) {
   const auto backend = TestBackend(2);
   const ModelShape shape = MiddlingShape();
   Model model(*backend, shape, 8, Model::Purpose::kTrain);
-  model.SetParameters(RandomParameters(shape, 1));
-  const Batch batch = RandomBatch(shape, 8, 2);
+  model.SetParameters(SampleParameters(shape, 1));
+  const Batch batch = SampleBatch(shape, 8, 2);
   const ForwardBackwardOptions options{.gradient_scale = GradientScale(batch), .dropout = 0.1f};
   EXPECT_EQ(GradientsOf(model, {batch}, options), GradientsOf(model, {batch}, options));
 }
@@ -220,9 +220,9 @@ TEST(Model, AGateOfZeroIsTheModelWithoutThatHeadsOutput) {
   const ModelShape shape = MiddlingShape();
   Model gated(*backend, shape, 4, Model::Purpose::kEvaluate),
       cut(*backend, shape, 4, Model::Purpose::kEvaluate);
-  std::vector<float> parameters = RandomParameters(shape, 1);
+  std::vector<float> parameters = SampleParameters(shape, 1);
   gated.SetParameters(parameters);
-  const Batch batch = RandomBatch(shape, 4, 2);
+  const Batch batch = SampleBatch(shape, 4, 2);
   const double ungated = gated.Evaluate(batch).loss;
   gated.SetGates(std::vector<float>{1, 0, 1, 1, 1});
   // The columns (c, head 1, d) of layer 0's output projection, zeroed.
@@ -251,7 +251,7 @@ TEST(Model, UnevenHeadsLearnOneBatchByHeart) {
       TrainConfig config;
       config.weight_decay = 0;
       Optimizer optimizer(model, config);
-      const Batch batch = RandomBatch(shape, 2, 6);
+      const Batch batch = SampleBatch(shape, 2, 6);
       double loss = 0;
       for (int step = 1; step <= 200; ++step) {
         model.ZeroGradients();
@@ -271,7 +271,7 @@ TEST(Model, ASteadyStepAllocatesNothing) {
   Model model(*backend, shape, 4, Model::Purpose::kTrain);
   model.Initialize(1);
   Optimizer optimizer(model, TrainConfig{});
-  const Batch batch = RandomBatch(shape, 4, 6, true);
+  const Batch batch = SampleBatch(shape, 4, 6, true);
   const auto step = [&](std::int64_t s) {
     model.ZeroGradients();
     model.ForwardBackward(batch, {.gradient_scale = GradientScale(batch), .dropout = 0.1f, .step = s});

@@ -12,22 +12,22 @@ namespace {
 
 using testing::GradientScale;
 using testing::Norm;
-using testing::RandomBatch;
-using testing::RandomParameters;
+using testing::SampleBatch;
+using testing::SampleParameters;
 using testing::TestBackend;
-using testing::UnevenShape;
+using testing::TinyShape;
 
 TEST(Optimizer, ThreeStepsFollowTheFormula) {
   const auto backend = TestBackend();
-  const ModelShape shape = UnevenShape();
+  const ModelShape shape = TinyShape();
   Model model(*backend, shape, 4, Model::Purpose::kTrain);
-  const std::vector<float> start = RandomParameters(shape, 4);
+  const std::vector<float> start = SampleParameters(shape, 4);
   model.SetParameters(start);
   TrainConfig config;
   config.weight_decay = 0.3;
   config.clip_norm = 0.05;  // below every norm here: clipping is on
   Optimizer optimizer(model, config);
-  const Batch batch = RandomBatch(shape, 4, 4);
+  const Batch batch = SampleBatch(shape, 4, 4);
 
   std::vector<double> w(start.begin(), start.end()), m(start.size()), v(start.size());
   for (int step = 1; step <= 3; ++step) {
@@ -63,10 +63,10 @@ TEST(Optimizer, ThreeStepsFollowTheFormula) {
 
 TEST(Optimizer, MomentsComeBackAsTheyWereSet) {
   const auto backend = TestBackend();
-  const ModelShape shape = UnevenShape();
+  const ModelShape shape = TinyShape();
   Model model(*backend, shape, 1, Model::Purpose::kTrain);
   Optimizer optimizer(model, TrainConfig{});
-  const std::vector<float> m = RandomParameters(shape, 1), v = RandomParameters(shape, 2);
+  const std::vector<float> m = SampleParameters(shape, 1), v = SampleParameters(shape, 2);
   optimizer.SetMoments(m, v);
   EXPECT_EQ(optimizer.GetM(), m);
   EXPECT_EQ(optimizer.GetV(), v);
