@@ -129,6 +129,8 @@ class Core {
   bool ended() const { return ended_; }
   bool stopping() const { return phase_ != Phase::kOpen; }
   int slots() const { return pool_.usable(); }
+  int busy_slots() const;
+  double longest_chain_left() const;  // slot time in FLOPs per slot, of the stages that run or are ready
   void CheckInvariants() const;     // aborts on a violation; called by tests after every event
 
  private:

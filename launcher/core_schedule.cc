@@ -136,6 +136,22 @@ double Core::WaitFor(int slots) const {
   return std::numeric_limits<double>::infinity();  // not before a slot comes back from quarantine
 }
 
+int Core::busy_slots() const {
+  int busy = 0;
+  for (const int stage : running_) busy += static_cast<int>(At(stage).status.slots.size());
+  return busy;
+}
+
+double Core::longest_chain_left() const {
+  double longest = queue_.longest();
+  for (const int stage : running_) {
+    const StageSpec& spec = plan_[static_cast<std::size_t>(stage)];
+    longest = std::max(longest, At(stage).chain - (spec.flops - RemainingFlops(stage)) / spec.slots);
+  }
+  for (const auto& [time, stage] : delayed_) longest = std::max(longest, At(stage).chain);
+  return longest;
+}
+
 void Core::EndIfDone() {
   const bool fits = queue_.empty() || queue_.smallest() <= pool_.total();
   if (!running_.empty() || (phase_ == Phase::kOpen && fits)) nothing_fits_since_.reset();

@@ -1,5 +1,7 @@
 #include "launcher/ready_queue.h"
 
+#include <algorithm>
+
 #include "cluster/base/errors.h"
 
 namespace headsweep {
@@ -24,6 +26,16 @@ void ReadyQueue::Erase(const Entry& entry) {
 int ReadyQueue::smallest() const {
   HEADSWEEP_CHECK(!empty(), "an empty queue has no smallest entry");
   return by_slots_.begin()->first;
+}
+
+double ReadyQueue::longest() const {
+  double longest = 0;
+  for (const auto& [slots, lines] : by_slots_) {
+    for (const Line* line : {&lines.roots, &lines.children}) {
+      if (!line->empty()) longest = std::max(longest, line->begin()->chain);
+    }
+  }
+  return longest;
 }
 
 void ReadyQueue::Prefer(std::optional<Entry>& best, const Line& line, Line::const_iterator candidate) {

@@ -28,6 +28,8 @@ class ReadyQueue {
   int size() const { return size_; }
   int smallest() const;  // the fewest slots that an entry needs; not for an empty queue
 
+  double longest() const;  // chain of all entries; 0 for an empty queue
+
   // The next to start among those of at most max_slots. decisive: a chain longer than this decides when the
   // sweep ends.
   std::optional<Entry> Best(int max_slots, double decisive) const;
