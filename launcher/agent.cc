@@ -355,6 +355,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     ended = true;
     timer.cancel();
     child_signal.cancel();
+    KillAttemptLeftovers("", kLeftoverTimeout);
     if (on_end) on_end(end_clean);
   }
 

@@ -139,7 +139,7 @@ int KillLeftovers(const std::string& workspace_root, double timeout_seconds) {
 int KillAttemptLeftovers(const std::string& stage_tag, double timeout_seconds) {
   const std::string self = ProcessIdentity(::getpid());
   return KillTagged(
-      [&](const TaggedProcess& process) { return process.launcher == self && process.stage == stage_tag; },
+      [&](const TaggedProcess& process) { return process.launcher == self && (stage_tag.empty() || process.stage == stage_tag); },
       timeout_seconds);
 }
 

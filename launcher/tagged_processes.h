@@ -36,7 +36,7 @@ std::vector<TaggedProcess> FindTaggedProcesses();
 // The processes of trials in this workspace whose launcher is dead. Called before anything is started.
 // Returns their number.
 int KillLeftovers(const std::string& workspace_root, double timeout_seconds);
-// Whatever is left of one attempt started by this process: a child that moved to a session of its own.
+// Whatever is left of one attempt ("": of all) started by this process: a child that moved to a session of its own.
 int KillAttemptLeftovers(const std::string& stage_tag, double timeout_seconds);
 
 }  // namespace headsweep

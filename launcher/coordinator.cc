@@ -1,0 +1,269 @@
+#include "launcher/coordinator.h"
+
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "cluster/base/errors.h"
+#include "cluster/base/log.h"
+#include "launcher/messages.h"
+#include "launcher/progress_model.h"
+
+namespace headsweep {
+namespace {
+
+constexpr std::chrono::milliseconds kTick(200);
+
+struct Node {
+  Link* link = nullptr;
+  std::string host;
+  bool remote = false;  // the coordinator's own agent lives and dies with it, and is never silent
+  bool lost = false;
+  double last_heard = 0;
+};
+
+// One line, however long the message was; the whole of it is in the journal and in the trial's log.
+std::string FirstLine(const std::string& text) {
+  const std::string line = text.substr(0, text.find('\n'));
+  return line.size() <= 200 ? line : line.substr(0, 197) + "...";
+}
+
+}  // namespace
+
+struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
+  Impl(boost::asio::io_context& loop, std::vector<Link*> links_, FileSystem& files_, const Clock& clock_,
+       const Workspace& workspace_, Journal& journal_, Core core_, Display& display_,
+       CoordinatorOptions options_)
+      : links(std::move(links_)),
+        files(files_),
+        clock(clock_),
+        workspace(workspace_),
+        journal(journal_),
+        core(std::move(core_)),
+        display(display_),
+        options(std::move(options_)),
+        timer(loop) {}
+
+  // --- The core's commands
+  // ------------------------------------------------------------------------------------------------
+  void Handle(const Event& event) {
+    if (core.ended()) return;
+    const std::vector<Command> commands = core.Handle(event, clock.Monotonic());
+    std::vector<JournalEvent> records;
+    for (const Command& command : commands) {
+      if (const auto* record = std::get_if<Record>(&command)) {
+        records.push_back(record->event);
+        continue;
+      }
+      journal.Append(std::exchange(records, {}));  // on disk before it is acted on
+      std::visit([this](const auto& what) { Do(what); }, command);
+    }
+    journal.Append(std::exchange(records, {}));
+  }
+
+  void Do(const Record&) {}
+
+  void Do(const StartAttempt& start) {
+    // The plan has only trials of one process (session.cc refuses others), so there is one node.
+    HEADSWEEP_CHECK(!start.slots.empty(), "attempt {} of {} has no slot", start.attempt.value(),
+                    start.stage.value());
+    const NodeId node = start.slots.front().node;
+    files.CreateDirectories(workspace.Trial(start.stage.value()));
+    WriteFileDurably(files, workspace.TrialConfig(start.stage.value()),
+                     options.config_toml(start.stage, start.micro_batch_divisor));
+    nlohmann::json slots = nlohmann::json::array();
+    for (const SlotId& slot : start.slots) slots.push_back(slot.index);
+    Send(node, {{message::kType, message::kStart},
+                {"stage", start.stage.value()},
+                {"attempt", start.attempt.value()},
+                {"slots", slots}});
+    attempt_node[start.stage] = node;
+  }
+
+  void Do(const StopAttempt& stop) { SendToAttempt(stop.stage, stop.attempt, message::kStop, ""); }
+  void Do(const KillAttempt& kill) { SendToAttempt(kill.stage, kill.attempt, message::kKill, kill.reason); }
+  void Do(const Notice& notice) { display.Line(notice.text); }
+
+  void Do(const EndSweep& end) {
+    timer.cancel();
+    bool clean = true;
+    for (const auto& [id, node] : nodes) clean = clean && !node.lost;
+    for (const auto& [id, node] : nodes) Send(id, {{message::kType, message::kEnd}, {"clean", clean}});
+    if (!end.reason.empty()) display.Line(end.reason);
+    if (on_end) std::exchange(on_end, nullptr)(end.exit_code, clean);
+  }
+
+  void Send(NodeId to, const nlohmann::json& message) {
+    const Node& node = nodes.at(to);
+    if (!node.lost) node.link->Send(to, message);
+  }
+
+  void SendToAttempt(const StageId& stage, Attempt attempt, const char* type, const std::string& reason) {
+    const auto node = attempt_node.find(stage);
+    if (node == attempt_node.end()) return;
+    Send(
+        node->second,
+        {{message::kType, type}, {"stage", stage.value()}, {"attempt", attempt.value()}, {"reason", reason}});
+  }
+
+  // --- The agents' messages
+  // -----------------------------------------------------------------------------------------------
+  void OnMessage(NodeId from, const nlohmann::json& message) {
+    const auto found = nodes.find(from);
+    if (found == nodes.end() || found->second.lost) return;
+    Node& node = found->second;
+    node.last_heard = clock.Monotonic();
+    const std::string type = message::Text(message, message::kType);
+    const StageId stage(message::Text(message, "stage"));
+    const Attempt attempt(static_cast<int>(message::Integer(message, "attempt")));
+    if (type == message::kAlive) {
+      Send(from, {{message::kType, message::kAlive}});
+    } else if (type == message::kJoin) {
+      node.host = message::Text(message, "host");
+      Handle(NodeJoined{from, node.host, static_cast<int>(message::Integer(message, "slots"))});
+    } else if (type == message::kProgress) {
+      Handle(AttemptProgressed{stage, attempt, message::Integer(message, "step"),
+                               message::Integer(message, "steps")});
+    } else if (type == message::kCheckpoint) {
+      Handle(AttemptCheckpointed{stage, attempt, message::Integer(message, "step")});
+    } else if (type == message::kEnded) {
+      OnEnded({stage, attempt, message::Text(message, "outcome"), message::Text(message, "cause"),
+               message::Text(message, "message"), message::Text(message, "summary")});
+    } else if (type == message::kSignal) {
+      // Every rank may get the signal; only a second one to the coordinator itself means "at once".
+      if (!core.stopping()) RequestStop(message::Text(message, "name") + " on " + node.host);
+    }
+    Refresh();
+  }
+
+  void OnEnded(const AttemptEnded& end) {
+    const auto known = attempt_node.contains(end.stage);
+    const StageState before = known ? core.status(end.stage).state : StageState::kWaiting;
+    Handle(end);
+    if (!known || before != StageState::kRunning) return;
+    const StageStatus& status = core.status(end.stage);
+    const std::string name = end.stage.value() + " " + options.describe(end.stage);
+    switch (status.state) {
+      case StageState::kFinished:
+      case StageState::kDiverged:
+        display.Line(fmt::format("{} {}{}", ToString(status.state), name, Summary(end.summary)));
+        break;
+      case StageState::kFailed:
+        display.Always(fmt::format("failed {} after {} attempts: {}: {}", name, status.attempt.value(),
+                                   status.cause, FirstLine(status.message)));
+        display.Always(fmt::format("  its log: headsweep logs {} {}", options.sweep, end.stage.value()));
+        break;
+      default:
+        if (end.outcome != "stopped")
+          display.Line(fmt::format("retry {}: attempt {}: {}: {}", name, end.attempt.value(), status.cause,
+                                   FirstLine(status.message)));
+    }
+  }
+
+  static std::string Summary(const std::string& summary) {
+    const nlohmann::json parsed = nlohmann::json::parse(summary, nullptr, /*allow_exceptions=*/false);
+    const std::string line = parsed.is_object() ? message::Text(parsed, "summary_line") : "";
+    return line.empty() ? "" : ": " + line;
+  }
+
+  // --- Time
+  // ---------------------------------------------------------------------------------------------------------------
+  void Schedule() {
+    timer.expires_after(kTick);
+    timer.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (error || self->core.ended()) return;
+      self->Tick();
+      if (!self->core.ended()) self->Schedule();
+    });
+  }
+
+  void Tick() {
+    const double now = clock.Monotonic();
+    const double gap = now - std::exchange(last_tick, now);
+    for (auto& [id, node] : nodes) {
+      // This process stood still: what the nodes said meanwhile is not read yet, so it is no silence of
+      // theirs.
+      if (gap > options.timing.heartbeat) node.last_heard += gap;
+      if (!node.remote || node.lost || now < node.last_heard + options.timing.node_timeout) continue;
+      node.lost = true;
+      node.link->Forget(id);
+      const std::string reason = fmt::format("nothing heard for {:.0f} s", now - node.last_heard);
+      display.Always(fmt::format("node {} ({}) is lost: {}", id.value(), node.host, reason));
+      Handle(NodeLost{id, reason});
+    }
+    Handle(headsweep::Tick{});
+    Refresh();
+  }
+
+  void Refresh() {
+    if (core.ended()) return;
+    const ProgressSnapshot snapshot = Snapshot(core);
+    progress.Observe(snapshot, clock.Monotonic());
+    const double fraction = snapshot.total_flops > 0 ? snapshot.finished_flops / snapshot.total_flops : 0;
+    display.Progress(fraction, progress.Line(), clock.Monotonic());
+  }
+
+  void RequestStop(const std::string& reason) {
+    if (core.ended()) return;
+    const int running = core.counts().running;
+    if (!core.stopping()) {
+      display.Always(fmt::format("stopping ({}): checkpointing {} trial{} (Ctrl-C again to kill {})", reason,
+                                 running, running == 1 ? "" : "s", running == 1 ? "it" : "them"));
+    } else {
+      display.Always(fmt::format("killing {} trial{} ({})", running, running == 1 ? "" : "s", reason));
+    }
+    Handle(StopRequested{reason});
+  }
+
+  std::vector<Link*> links;
+  FileSystem& files;
+  const Clock& clock;
+  const Workspace& workspace;
+  Journal& journal;
+  Core core;
+  Display& display;
+  CoordinatorOptions options;
+  boost::asio::steady_timer timer;
+  std::function<void(int, bool)> on_end;
+  ProgressModel progress;
+  std::map<NodeId, Node> nodes;
+  std::map<StageId, NodeId> attempt_node;  // where the latest attempt runs
+  double last_tick = 0;
+};
+
+Coordinator::Coordinator(boost::asio::io_context& loop, std::vector<Link*> links, FileSystem& files,
+                         const Clock& clock, const Workspace& workspace, Journal& journal, Core core,
+                         Display& display, CoordinatorOptions options)
+    : impl_(std::make_shared<Impl>(loop, std::move(links), files, clock, workspace, journal, std::move(core),
+                                   display, std::move(options))) {}
+
+Coordinator::~Coordinator() { impl_->timer.cancel(); }
+
+void Coordinator::Start(std::function<void(int, bool)> on_end) {
+  Impl& impl = *impl_;
+  impl.on_end = std::move(on_end);
+  impl.last_tick = impl.clock.Monotonic();
+  bool remote = false;
+  for (Link* link : impl.links) {
+    for (const NodeId peer : link->peers())
+      impl.nodes[peer] = {
+          .link = link, .host = "", .remote = remote, .lost = false, .last_heard = impl.last_tick};
+    link->Start(
+        [raw = impl_.get()](NodeId from, const nlohmann::json& message) { raw->OnMessage(from, message); });
+    remote = true;  // the first link is the one within this process
+  }
+  for (const auto& [id, node] : impl.nodes)
+    impl.Send(id, {{message::kType, message::kWelcome},
+                   {"workspace", impl.workspace.root()},
+                   {"sweep", impl.options.sweep},
+                   {"threads", impl.options.threads}});
+  impl.Schedule();
+}
+
+void Coordinator::RequestStop(const std::string& reason) { impl_->RequestStop(reason); }
+
+const Core& Coordinator::core() const { return impl_->core; }
+
+}  // namespace headsweep

@@ -1,0 +1,237 @@
+// An agent with real (fake) trainer processes; the test is its coordinator.
+#include "launcher/agent.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "launcher/attempt_outcome.h"
+#include "launcher/control_channel.h"
+#include "launcher/messages.h"
+#include "launcher/process.h"
+#include "launcher/tagged_processes.h"
+#include "launcher/trial_lock.h"
+#include "tests/launcher/launcher_fixture.h"
+
+namespace headsweep {
+namespace {
+
+using namespace testing;
+using nlohmann::json;
+
+class AgentTest : public ::testing::Test {
+ protected:
+  AgentTest() : workspace_(temp_ / "runs") {
+    environment_.Set("FAKE_EVENTS", Events());
+    std::tie(ours_, theirs_) = MakeLoopback(loop_, NodeId(0), NodeId(7));
+    ours_->Start([this](NodeId from, const json& message) {
+      EXPECT_EQ(from, NodeId(7));
+      received_.push_back(message);
+    });
+  }
+
+  std::string Events() const { return temp_ / "events"; }
+
+  void StartAgent(int slots, Timing timing = {}) {
+    AgentOptions options;
+    options.host = "here";
+    options.trainer = FakeTrainerPath();
+    options.slots = slots;
+    options.timing = timing;
+    agent_ = std::make_unique<Agent>(loop_, *theirs_, FileSystem::Real(), clock_, options);
+    agent_->Start([this](bool clean) { ended_ = clean ? "clean" : "unclean"; });
+    Tell({{"type", "welcome"}, {"workspace", workspace_.root()}, {"sweep", "s"}, {"threads", 1}});
+  }
+
+  void Tell(const json& message) { ours_->Send(NodeId(7), message); }
+  void StartTrial(const std::string& stage, int attempt = 1) {
+    FileSystem::Real().CreateDirectories(workspace_.Trial(stage));
+    Tell({{"type", "start"}, {"stage", stage}, {"attempt", attempt}, {"slots", {0}}});
+  }
+
+  const json* Find(const std::string& type, const std::string& stage = "", int attempt = 1) const {
+    for (const json& message : received_)
+      if (message["type"] == type &&
+          (stage.empty() || (message["stage"] == stage && message["attempt"] == attempt)))
+        return &message;
+    return nullptr;
+  }
+  // The attempt's "ended" message; empty when it did not come in time.
+  json WaitForEnd(const std::string& stage, int attempt = 1) {
+    if (!RunUntil(loop_, [&] { return Find("ended", stage, attempt) != nullptr; })) return json::object();
+    return *Find("ended", stage, attempt);
+  }
+  static int TaggedHere(const std::string& stage_tag) {
+    int count = 0;
+    for (const TaggedProcess& process : FindTaggedProcesses())
+      count += process.stage == stage_tag && process.launcher == ProcessIdentity(::getpid());
+    return count;
+  }
+
+  TempDir temp_;
+  TestEnvironment environment_;
+  Workspace workspace_;
+  boost::asio::io_context loop_;
+  SystemClock clock_;
+  std::unique_ptr<Link> ours_, theirs_;
+  std::vector<json> received_;
+  std::string ended_;
+  std::unique_ptr<Agent> agent_;  // last: it goes first
+};
+
+TEST_F(AgentTest, ATrialIsStartedReportedAndJudged) {
+  StartAgent(1);
+  StartTrial("a");
+  const json end = WaitForEnd("a");
+  EXPECT_EQ(end["outcome"], "finished") << end;
+  EXPECT_EQ(json::parse(end["summary"].get<std::string>())["digest"], "digest-of-a");
+  ASSERT_NE(Find("join"), nullptr);
+  EXPECT_EQ((*Find("join"))["slots"], 1);
+  ASSERT_NE(Find("progress", "a"), nullptr);
+  ASSERT_NE(Find("checkpoint", "a"), nullptr);
+  EXPECT_TRUE(FileSystem::Real().Exists(workspace_.TrialResult("a")));
+  Tell({{"type", "end"}, {"clean", true}});
+  EXPECT_TRUE(RunUntil(loop_, [&] { return ended_ == "clean"; }));
+}
+
+TEST_F(AgentTest, ACrashIsAFailureByItsSignal) {
+  environment_.Set("FAKE_DIE_AT", "2");
+  StartAgent(1);
+  StartTrial("a");
+  const json end = WaitForEnd("a");
+  EXPECT_EQ(end["outcome"], "failed");
+  EXPECT_EQ(end["cause"], "signal");
+}
+
+TEST_F(AgentTest, ExitZeroWithoutDoneIsAFailure) {
+  environment_.Set("FAKE_EXIT_AT", "3:0");
+  StartAgent(1);
+  StartTrial("a");
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "failed");
+}
+
+TEST_F(AgentTest, GarbageOnTheControlChannelHarmsNobody) {
+  environment_.Set("FAKE_GARBAGE", "1");
+  StartAgent(1);
+  StartTrial("a");
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "finished");
+}
+
+TEST_F(AgentTest, StopIsAskedForAndObeyed) {
+  environment_.Set("FAKE_GATE", temp_ / "gate");
+  StartAgent(1);
+  StartTrial("a");
+  ASSERT_TRUE(RunUntil(loop_, [&] { return CountFakeEvents(Events(), "step-1") == 1; }));
+  Tell({{"type", "stop"}, {"stage", "a"}, {"attempt", 1}});
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "stopped");
+}
+
+TEST_F(AgentTest, WhatIgnoresStopAndTermIsKilledWithItsGrandchildren) {
+  environment_.Set("FAKE_GATE", temp_ / "gate");
+  environment_.Set("FAKE_IGNORE_TERM", "1");
+  environment_.Set("FAKE_SPAWN", "1");
+  StartAgent(1, {.kill_grace = 0.1, .stop_grace = 0.1});
+  StartTrial("a");
+  ASSERT_TRUE(RunUntil(loop_, [&] { return CountFakeEvents(Events(), "step-1") == 1; }));
+  EXPECT_EQ(TaggedHere("a/1"), 2) << "the trainer, and its child in another session";
+  Tell({{"type", "stop"}, {"stage", "a"}, {"attempt", 1}});
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "stopped");
+  EXPECT_EQ(TaggedHere("a/1"), 0);
+  EXPECT_NE(ReadText(workspace_.AttemptLog("a", 1)).find("threads of process"), std::string::npos);
+}
+
+TEST_F(AgentTest, NothingOutlivesTheAgentEvenOfFinishedTrials) {
+  environment_.Set("FAKE_SPAWN", "1");
+  StartAgent(1);
+  StartTrial("a");
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "finished");
+  Tell({{"type", "end"}, {"clean", true}});
+  EXPECT_TRUE(RunUntil(loop_, [&] { return ended_ == "clean"; }));
+  EXPECT_EQ(TaggedHere("a/1"), 0);
+}
+
+TEST_F(AgentTest, AMessageForAnOlderAttemptChangesNothing) {
+  environment_.Set("FAKE_GATE", temp_ / "gate");
+  StartAgent(1);
+  StartTrial("a", 2);
+  ASSERT_TRUE(RunUntil(loop_, [&] { return CountFakeEvents(Events(), "step-1") == 1; }));
+  Tell({{"type", "kill"}, {"stage", "a"}, {"attempt", 1}, {"reason", "late"}});
+  std::ofstream(temp_ / "gate") << "open";
+  EXPECT_EQ(WaitForEnd("a", 2)["outcome"], "finished");
+}
+
+TEST_F(AgentTest, AProgramThatCannotStartIsAFailureThatSaysSo) {
+  AgentOptions options;
+  options.trainer = temp_ / "nothing";
+  options.slots = 1;
+  agent_ = std::make_unique<Agent>(loop_, *theirs_, FileSystem::Real(), clock_, options);
+  agent_->Start([](bool) {});
+  Tell({{"type", "welcome"}, {"workspace", workspace_.root()}, {"sweep", "s"}, {"threads", 1}});
+  StartTrial("a");
+  const json end = WaitForEnd("a");
+  EXPECT_EQ(end["cause"], kCauseStart);
+  EXPECT_NE(end["message"].get<std::string>().find("nothing"), std::string::npos);
+}
+
+TEST_F(AgentTest, ATrialThatAnotherLauncherRunsIsWaitedForAndNotRunTwice) {
+  StartAgent(1);
+  FileSystem::Real().CreateDirectories(workspace_.Trial("a"));
+  TrialLock other;
+  ASSERT_TRUE(other.TryLock(workspace_.TrialLock("a")));
+  StartTrial("a");
+  ASSERT_TRUE(RunUntil(loop_, [&] { return Find("progress", "a") != nullptr; }));
+  EXPECT_EQ((*Find("progress", "a"))["phase"], "waiting");
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 0);
+  std::ofstream(workspace_.TrialResult("a")) << "by the other";
+  other = TrialLock();
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "finished");
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 0);
+}
+
+TEST_F(AgentTest, AnAttemptNeverWritesIntoTheFolderOfAnotherOne) {
+  FileSystem::Real().CreateDirectories(workspace_.AttemptDirectory("a", 1));
+  StartAgent(1);
+  StartTrial("a");
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "finished");
+  EXPECT_EQ(workspace_.Attempts(FileSystem::Real(), "a"), (std::vector<int>{1, 2}));
+  EXPECT_TRUE(FileSystem::Real().Exists(workspace_.AttemptLog("a", 2)));
+}
+
+TEST_F(AgentTest, ASilentCoordinatorIsTakenForDeadAndNothingIsLeftRunning) {
+  environment_.Set("FAKE_GATE", temp_ / "gate");
+  StartAgent(1, {.kill_grace = 0.1, .node_timeout = 1.5});
+  StartTrial("a");
+  ASSERT_TRUE(RunUntil(loop_, [&] { return CountFakeEvents(Events(), "step-1") == 1; }));
+  EXPECT_TRUE(RunUntil(loop_, [&] { return ended_ == "unclean"; }));  // nobody answers its "alive"
+  EXPECT_EQ(TaggedHere("a/1"), 0);
+}
+
+TEST_F(AgentTest, LeftoversOfADeadLauncherAreKilledBeforeItJoins) {
+  environment_.Set("FAKE_GATE", temp_ / "gate");
+  FileSystem::Real().CreateDirectories(workspace_.Trial("b"));
+  ProcessSpec spec;
+  spec.command = {FakeTrainerPath(), workspace_.TrialConfig("b")};
+  spec.environment = {{kTagSweep, workspace_.SweepDirectory("s")}, {kTagStage, "b/1"}, {kTagLauncher, "1:1"}};
+  const pid_t leftover = Spawn(spec).pid;
+  ASSERT_TRUE(RunUntil(loop_, [&] { return CountFakeEvents(Events(), "step-1", "b") == 1; }));
+  StartAgent(1);
+  ASSERT_TRUE(RunUntil(loop_, [&] { return Find("join") != nullptr; }));
+  EXPECT_EQ(WaitFor(leftover, kDeadline), (ExitStatus{.code = 0, .signal = SIGKILL}));
+}
+
+TEST(LineParser, LinesMayComeInPiecesAndTooLongOnesAreSkippedWhole) {
+  LineParser parser;
+  std::vector<int> values;
+  const auto take = [&](const json& message) {
+    values.push_back(static_cast<int>(message::Integer(message, "v")));
+  };
+  for (const char c : std::string("{\"v\":1}\n{\"v\":2}\n")) parser.Feed({&c, 1}, take);
+  const std::string half(LineParser::kLongestLine / 2 + 1, 'x');
+  for (int i = 0; i < 5; ++i) parser.Feed(half, take);
+  parser.Feed("{\"v\":9}\n{\"v\":3}\nnot json\n{\"v\":4}\n{\"v\":5}", take);
+  EXPECT_EQ(values, (std::vector<int>{1, 2, 3, 4}));
+  EXPECT_EQ(parser.bad_lines(), 2);
+}
+
+}  // namespace
+}  // namespace headsweep
