@@ -68,7 +68,7 @@ void ReadCores(const TopologySources& sources, Topology& machine) {
   machine.machine_cores = cores > 0 ? cores : machine.machine_threads;
   for (hwloc_obj_t object = nullptr;
        (object = hwloc_get_next_obj_by_type(topology, type, object)) != nullptr;) {
-    Core core;
+    CpuCore core;
     const Bitmap usable(hwloc_bitmap_dup(object->cpuset));
     hwloc_bitmap_and(usable.get(), usable.get(), allowed.get());
     for (int i = hwloc_bitmap_first(usable.get()); i >= 0; i = hwloc_bitmap_next(usable.get(), i))
@@ -119,7 +119,7 @@ GpuState ReadGpus(const TopologySources& sources) {
 
 int Topology::usable_threads() const {
   std::size_t threads = 0;
-  for (const Core& core : cores) threads += core.threads.size();
+  for (const CpuCore& core : cores) threads += core.threads.size();
   return static_cast<int>(threads);
 }
 

@@ -13,7 +13,7 @@
 
 namespace headsweep {
 
-struct Core {
+struct CpuCore {
   std::vector<int> threads;  // hardware threads this process may run on, by the system's numbers; never empty
   int numa_node = 0;         // by the system's number
 };
@@ -38,7 +38,7 @@ struct Topology {
   ProcessorInfo processor;
   int machine_threads = 0;  // hardware threads of the whole machine
   int machine_cores = 0;
-  std::vector<Core> cores;  // usable ones, in hwloc's order (neighbours share caches)
+  std::vector<CpuCore> cores;  // usable ones, in hwloc's order (neighbours share caches)
   std::vector<NumaNode> numa_nodes;
   GroupLimits limits;
   MemoryInfo memory;

@@ -22,7 +22,7 @@ TEST(Topology, ThisMachineHasTheCoresOfTheAffinityMask) {
   cpu_set_t mask;
   ASSERT_EQ(::sched_getaffinity(0, sizeof mask, &mask), 0);
   EXPECT_EQ(machine.usable_threads(), CPU_COUNT(&mask));
-  for (const Core& core : machine.cores)
+  for (const CpuCore& core : machine.cores)
     for (const int thread : core.threads) EXPECT_TRUE(CPU_ISSET(thread, &mask)) << thread;
   EXPECT_LE(static_cast<int>(machine.cores.size()), machine.machine_cores);
   EXPECT_GE(machine.worker_slots(), 1);
