@@ -166,9 +166,22 @@ Handle FixedTextType(std::size_t bytes) {
 
 void WriteAttribute(hid_t object, const std::string& name, const std::string& value,
                     const std::string& path) {
-  // Fixed length: h5py and netCDF read both kinds as str, and this one needs no heap.
-  const Handle type = FixedTextType(value.empty() ? 1 : value.size());
-  WriteScalar(object, name, type.get(), type.get(), value.c_str(), path);
+  const char* text =
+      value.c_str();  // variable length: h5py and xarray give fixed-length texts as bytes, not str
+  WriteScalar(object, name, TextType().get(), TextType().get(), &text, path);
+}
+
+void WriteAttribute(hid_t object, const std::string& name, const std::vector<std::string>& values,
+                    const std::string& path) {
+  std::vector<const char*> texts;
+  for (const std::string& value : values) texts.push_back(value.c_str());
+  const hsize_t count = texts.size();
+  const Handle type = TextType();
+  Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose, "write attribute of", path);
+  Handle attribute(H5Acreate2(object, name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
+                   H5Aclose, "write attribute of", path);
+  Check(H5Awrite(attribute.get(), type.get(), texts.data()), "write attribute of", path);
+  attribute.Close();
 }
 
 void WriteAttribute(hid_t object, const std::string& name, std::int64_t value, const std::string& path) {
@@ -182,12 +195,15 @@ void WriteAttribute(hid_t object, const std::string& name, double value, const s
 std::string ReadTextAttribute(hid_t object, const std::string& name, const std::string& path) {
   Handle attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), H5Aclose, "read attribute of", path);
   Handle type(H5Aget_type(attribute.get()), H5Tclose, "read attribute of", path);
-  if (H5Tget_class(type.get()) != H5T_STRING || Check(H5Tis_variable_str(type.get()), "read", path) > 0) {
-    throw IoError("read", path, 0, fmt::format("attribute {} is not a fixed-length text", name));
+  Handle space(H5Aget_space(attribute.get()), H5Sclose, "read attribute of", path);
+  if (H5Tget_class(type.get()) != H5T_STRING || Check(H5Tis_variable_str(type.get()), "read", path) == 0 ||
+      H5Sget_simple_extent_type(space.get()) != H5S_SCALAR) {
+    throw IoError("read", path, 0, fmt::format("attribute {} is not a text", name));
   }
-  std::string value(H5Tget_size(type.get()), '\0');
-  Check(H5Aread(attribute.get(), FixedTextType(value.size()).get(), value.data()), "read attribute of", path);
-  value.resize(value.find_last_not_of('\0') + 1);
+  char* text = nullptr;
+  Check(H5Aread(attribute.get(), TextType().get(), &text), "read attribute of", path);
+  std::string value = text == nullptr ? "" : text;
+  H5free_memory(text);
   return value;
 }
 

@@ -6,8 +6,10 @@
 
 #include <hdf5.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace headsweep::hdf5 {
 
@@ -68,6 +70,8 @@ Handle TextType();
 Handle FixedTextType(std::size_t bytes);
 
 void WriteAttribute(hid_t object, const std::string& name, const std::string& value, const std::string& path);
+void WriteAttribute(hid_t object, const std::string& name, const std::vector<std::string>& values,
+                    const std::string& path);
 void WriteAttribute(hid_t object, const std::string& name, std::int64_t value, const std::string& path);
 void WriteAttribute(hid_t object, const std::string& name, double value, const std::string& path);
 std::string ReadTextAttribute(hid_t object, const std::string& name, const std::string& path);

@@ -96,15 +96,62 @@ std::int64_t RowCount(hid_t dataset, const TableInfo& info, const std::string& p
 }
 
 void WriteDescription(hid_t dataset, const TableInfo& info, const std::string& path) {
-  std::string units, descriptions;
+  std::vector<std::string> units, descriptions;
   for (const Column& column : info.columns) {
-    units += column.unit + "\n";
-    descriptions += column.name + ": " + column.help + "\n";
+    units.push_back(column.unit);
+    descriptions.push_back(column.help);
   }
   WriteAttribute(dataset, "description", info.help, path);
   WriteAttribute(dataset, "units", units, path);
   WriteAttribute(dataset, "descriptions", descriptions, path);
 }
+
+constexpr std::int64_t kRowsAtOnce = 1 << 16;
+
+// A table open for reading, its columns checked against what is expected.
+class TableReader {
+ public:
+  TableReader(hid_t location, const TableInfo& info, const std::string& path)
+      : path_(path),
+        operation_("read table " + info.name + " of"),
+        dataset_(OpenTable(location, info.name, path)) {
+    const Handle file_type(H5Dget_type(dataset_.get()), H5Tclose, operation_, path);
+    if (H5Tget_class(file_type.get()) != H5T_COMPOUND)
+      throw IoError("read", path, 0, info.name + " is not a table");
+    for (const Column& column : info.columns) {
+      const Handle member = MemberType(file_type.get(), column.name, info.name, path);
+      if (TypeOf(member.get(), path) == column.type) continue;
+      throw IoError("read", path, 0,
+                    fmt::format("column {} of table {} has another type", column.name, info.name));
+    }
+    memory_type_ = RowType(RowBlock(info.columns), /*in_file=*/false, path);
+    rows_ = RowCount(dataset_.get(), info, path);
+  }
+
+  std::int64_t rows() const { return rows_; }
+
+  // Appends rows [first, first + kRowsAtOnce) to block.
+  void Read(std::int64_t first, RowBlock& block) const {
+    const hsize_t start = static_cast<hsize_t>(first);
+    const hsize_t count = static_cast<hsize_t>(std::min(kRowsAtOnce, rows_ - first));
+    Handle file_space(H5Dget_space(dataset_.get()), H5Sclose, operation_, path_);
+    Check(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &count, nullptr), operation_,
+          path_);
+    Handle memory_space(H5Screate_simple(1, &count, nullptr), H5Sclose, operation_, path_);
+    std::vector<std::uint64_t> cells(count * block.row_bytes() / sizeof(std::uint64_t));
+    Check(H5Dread(dataset_.get(), memory_type_.get(), memory_space.get(), file_space.get(), H5P_DEFAULT,
+                  cells.data()),
+          operation_, path_);
+    block.AdoptRows(cells);
+    Check(H5Dvlen_reclaim(memory_type_.get(), memory_space.get(), H5P_DEFAULT, cells.data()), operation_,
+          path_);
+  }
+
+ private:
+  const std::string path_, operation_;
+  Handle dataset_, memory_type_;
+  std::int64_t rows_ = 0;
+};
 
 }  // namespace
 
@@ -172,36 +219,21 @@ TableInfo DescribeTable(hid_t location, const std::string& name, const std::stri
   return info;
 }
 
-RowBlock ReadTable(hid_t location, const TableInfo& info, const std::string& path) {
-  const std::string operation = "read table " + info.name + " of";
-  const Handle dataset = OpenTable(location, info.name, path);
-  const Handle file_type(H5Dget_type(dataset.get()), H5Tclose, operation, path);
-  if (H5Tget_class(file_type.get()) != H5T_COMPOUND)
-    throw IoError("read", path, 0, info.name + " is not a table");
-  for (const Column& column : info.columns) {
-    if (TypeOf(MemberType(file_type.get(), column.name, info.name, path).get(), path) != column.type) {
-      throw IoError("read", path, 0,
-                    fmt::format("column {} of table {} has another type", column.name, info.name));
-    }
-  }
+void ForEachBlock(hid_t location, const TableInfo& info, const std::string& path,
+                  const std::function<void(const RowBlock&)>& visit) {
+  const TableReader reader(location, info, path);
   RowBlock block(info.columns);
-  const Handle memory_type = RowType(block, /*in_file=*/false, path);
-  const std::int64_t rows = RowCount(dataset.get(), info, path);
-  constexpr std::int64_t kRowsAtOnce = 1 << 16;
-  for (std::int64_t first = 0; first < rows; first += kRowsAtOnce) {
-    const hsize_t start = static_cast<hsize_t>(first);
-    const hsize_t count = static_cast<hsize_t>(std::min(kRowsAtOnce, rows - first));
-    Handle file_space(H5Dget_space(dataset.get()), H5Sclose, operation, path);
-    Check(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &count, nullptr), operation,
-          path);
-    Handle memory_space(H5Screate_simple(1, &count, nullptr), H5Sclose, operation, path);
-    std::vector<std::uint64_t> cells(count * block.row_bytes() / sizeof(std::uint64_t));
-    Check(H5Dread(dataset.get(), memory_type.get(), memory_space.get(), file_space.get(), H5P_DEFAULT,
-                  cells.data()),
-          operation, path);
-    block.AdoptRows(cells);
-    Check(H5Dvlen_reclaim(memory_type.get(), memory_space.get(), H5P_DEFAULT, cells.data()), operation, path);
+  for (std::int64_t first = 0; first < reader.rows(); first += kRowsAtOnce) {
+    reader.Read(first, block);
+    visit(block);
+    block.Clear();
   }
+}
+
+RowBlock ReadTable(hid_t location, const TableInfo& info, const std::string& path) {
+  const TableReader reader(location, info, path);
+  RowBlock block(info.columns);
+  for (std::int64_t first = 0; first < reader.rows(); first += kRowsAtOnce) reader.Read(first, block);
   return block;
 }
 

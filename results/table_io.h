@@ -1,7 +1,9 @@
 // Tables in HDF5: one-dimensional compound datasets, one column a member. Only for the .cc files of results/.
-// Attributes of a table: "description" (text) and, by column in order, "units" and "descriptions" (lines).
+// Attributes of a table: "description", and in the order of the columns "units" and "descriptions" (arrays of
+// text).
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "results/hdf5_handle.h"
@@ -35,6 +37,10 @@ bool HasTable(hid_t location, const std::string& name, const std::string& path);
 // All rows with exactly the columns of info, which must all be there with their types; other columns are
 // ignored.
 RowBlock ReadTable(hid_t location, const TableInfo& info, const std::string& path);
+
+// The same, a block of some ten thousand rows at a time, so that memory does not grow with the table.
+void ForEachBlock(hid_t location, const TableInfo& info, const std::string& path,
+                  const std::function<void(const RowBlock&)>& visit);
 
 // The columns as they are in the file (for tables with columns that depend on the sweep).
 TableInfo DescribeTable(hid_t location, const std::string& name, const std::string& path);

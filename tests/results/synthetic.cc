@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <random>
 #include <tuple>
+
+#include "cluster/base/hash.h"
 
 namespace headsweep::testing {
 namespace {
@@ -136,6 +139,148 @@ Provenance MakeProvenance(const std::string& id, const std::string& kind, const 
   provenance.threads = 2;
   provenance.started_at = 1.7e9;
   return provenance;
+}
+
+namespace {
+
+std::string StageId(const std::string& text) { return HashHex(text); }
+
+AttemptRecord MakeAttempt(const std::string& stage, int attempt, int slot, double start, double seconds) {
+  return {stage, attempt, "node0",       fmt::format("cpu:{}", slot), "finished",
+          "",    "",      1.7e9 + start, 1.7e9 + start + seconds};
+}
+
+// Adds trials and their prune stages to an input, slot by slot, as a launcher with two slots would have run
+// them.
+class SweepMaker {
+ public:
+  SweepMaker(const SyntheticSweep& sweep, const std::string& directory)
+      : sweep_(sweep), directory_(directory) {
+    std::filesystem::create_directories(directory);
+    input_.sweep_name = sweep.name;
+    input_.sweep_toml = fmt::format("name = \"{}\"\n[grid]\n\"model.heads\" = [{}]\n", sweep.name,
+                                    fmt::join(sweep.heads, ", "));
+    GridAxis heads{"heads", "model.heads", {}}, seeds{"seed", "seed", {}};
+    for (const std::int64_t h : sweep.heads) heads.values.emplace_back(h);
+    for (int s = 1; s <= sweep.seeds; ++s) seeds.values.emplace_back(std::int64_t{s});
+    input_.axes = {heads, {"head_size", "model.head_size", sweep.head_sizes}, seeds};
+  }
+
+  CollectInput Make() {
+    for (std::size_t h = 0; h < sweep_.heads.size(); ++h) {
+      for (std::size_t d = 0; d < sweep_.head_sizes.size(); ++d) {
+        for (int s = 0; s < sweep_.seeds; ++s) AddPoint(static_cast<int>(h), static_cast<int>(d), s);
+      }
+    }
+    return input_;
+  }
+
+ private:
+  void AddPoint(int h, int d, int s) {
+    const std::int64_t heads = sweep_.heads[static_cast<std::size_t>(h)];
+    const AxisValue& written = sweep_.head_sizes[static_cast<std::size_t>(d)];
+    SyntheticModel model;
+    model.heads = static_cast<int>(heads);
+    const auto* size = std::get_if<std::int64_t>(&written);
+    model.head_size = size != nullptr ? static_cast<int>(*size) : std::max(1, model.embed / model.heads);
+    model.seed = static_cast<std::uint64_t>(s + 1);
+    const std::string id = StageId(fmt::format("{} {} {} {}", sweep_.name, heads, model.head_size, s));
+    const auto known = std::find_if(input_.stages.begin(), input_.stages.end(),
+                                    [&](const CollectStage& stage) { return stage.id == id; });
+    if (known != input_.stages.end()) {
+      known->points.push_back({h, d, s});  // two points that resolve to the same configuration
+      return;
+    }
+    CollectStage stage;
+    stage.id = id;
+    stage.kind = "train";
+    stage.config_json =
+        fmt::format(R"({{"kind":"train","model":{{"heads":[{0},{0}],"head_size":{1}}},"seed":{2}}})", heads,
+                    model.head_size, s + 1);
+    stage.columns = {{"heads", heads},
+                     {"head_size", std::int64_t{model.head_size}},
+                     {"embed", std::int64_t{model.embed}},
+                     {"layers", std::int64_t{model.layers}},
+                     {"seed", std::int64_t{s + 1}},
+                     {"learning_rate", 1e-3},
+                     {"corpus", std::string("kjv")}};
+    stage.points = {{h, d, s}};
+    const int number = trials_++;
+    if (sweep_.failures && number == 1) return AddFailed(stage);
+    if (sweep_.failures && number == 2) {
+      stage.state = "waiting";
+      input_.stages.push_back(stage);
+      return;
+    }
+    StageTables tables = MakeTrainTables(model);
+    StageSummary summary = MakeSummary(model, tables);
+    stage.state = "finished";
+    if (sweep_.failures && number == 3) {
+      stage.state = summary.outcome = "diverged";
+      summary.valid_nll = summary.test_nll = summary.valid_perplexity = summary.test_perplexity =
+          std::nan("");
+      summary.summary_line = "diverged at step 31: the loss is NaN";
+    }
+    Write(stage, tables, summary);
+    if (stage.state == "finished") AddPruneStages(model, id);
+  }
+
+  void AddFailed(CollectStage& stage) {
+    stage.state = "failed";
+    stage.reason = "killed by signal 9 <out of \"memory\" & patience>";
+    input_.stages.push_back(stage);
+    for (int attempt = 1; attempt <= 3; ++attempt) {
+      AttemptRecord record = MakeAttempt(stage.id, attempt, attempt % 2, Advance(attempt % 2, 9), 9);
+      record.outcome = "failed";
+      record.cause = "signal";
+      record.message = "killed by signal 9";
+      input_.attempts.push_back(record);
+    }
+  }
+
+  void AddPruneStages(const SyntheticModel& model, const std::string& parent) {
+    for (const std::string& order : sweep_.orders) {
+      for (int seed = 0; seed < (order == "random" ? sweep_.random_orders : 1); ++seed) {
+        CollectStage stage;
+        stage.id = StageId(fmt::format("{} {} {}", parent, order, seed));
+        stage.kind = "prune";
+        stage.parent = parent;
+        stage.state = "finished";
+        stage.config_json = fmt::format(
+            R"({{"kind":"prune","prune":{{"order":"{}","per":"example","seed":{}}}}})", order, seed);
+        const StageTables tables = MakePruneTables(model, order, static_cast<std::uint64_t>(seed));
+        Write(stage, tables, MakeSummary(model, tables));
+      }
+    }
+  }
+
+  void Write(CollectStage& stage, const StageTables& tables, const StageSummary& summary) {
+    stage.result_path = directory_ + "/" + stage.id + ".h5";
+    WriteStageFile(stage.result_path, MakeProvenance(stage.id, stage.kind, stage.parent), tables, summary);
+    const double seconds = stage.kind == "train" ? summary.train_seconds : 4;
+    const int slot = next_free_[0] <= next_free_[1] ? 0 : 1;
+    input_.attempts.push_back(MakeAttempt(stage.id, 1, slot, Advance(slot, seconds), seconds));
+    input_.attempts.back().outcome = stage.state;
+    input_.stages.push_back(stage);
+  }
+
+  double Advance(int slot, double seconds) {
+    const double start = next_free_[slot];
+    next_free_[slot] += seconds + 1;
+    return start;
+  }
+
+  const SyntheticSweep& sweep_;
+  const std::string directory_;
+  CollectInput input_;
+  int trials_ = 0;
+  double next_free_[2] = {0, 0};
+};
+
+}  // namespace
+
+CollectInput MakeSweep(const SyntheticSweep& sweep, const std::string& directory) {
+  return SweepMaker(sweep, directory).Make();
 }
 
 }  // namespace headsweep::testing
