@@ -1,0 +1,122 @@
+// Suite "step": a whole training step against its own matrix products.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "kernels/backend.h"
+#include "tests/bench/allocations.h"
+#include "tests/bench/gemm_skeleton.h"
+#include "tests/bench/measure.h"
+#include "tests/bench/suites.h"
+#include "trainer/model.h"
+#include "trainer/optimizer.h"
+
+namespace headsweep::bench {
+
+namespace {
+
+// A model, its optimiser and a batch of random tokens; Step() is what the training loop does.
+class TrainingStep {
+ public:
+  TrainingStep(const StepShape& s, int threads)
+      : backend_(MakeBackend({"cpu", threads})),
+        model_(*backend_, Shape(s), s.B, Model::Purpose::kTrain),
+        optimizer_(model_, TrainConfig{}) {
+    model_.Initialize(1);
+    batch_.B = s.B;
+    batch_.T = s.T;
+    std::uint32_t state = 12345;
+    for (std::int64_t r = 0; r < s.Rows(); ++r) {
+      state = state * 1664525 + 1013904223;  // a linear congruential generator is random enough for tokens
+      batch_.tokens.push_back(static_cast<std::int32_t>((state >> 8) % static_cast<std::uint32_t>(s.V)));
+      batch_.targets.push_back(static_cast<std::int32_t>((state >> 12) % static_cast<std::uint32_t>(s.V)));
+    }
+    batch_.target_count = s.Rows();
+  }
+
+  void Step() {
+    ++step_;
+    ForwardBackwardOptions options;
+    options.gradient_scale = 1.0f / static_cast<float>(batch_.target_count);
+    options.step = step_;
+    model_.ZeroGradients();
+    model_.ForwardBackward(batch_, options);
+    optimizer_.GradientNorm();
+    optimizer_.Update(1e-4, step_);
+  }
+
+  Backend& backend() { return *backend_; }
+
+ private:
+  static ModelShape Shape(const StepShape& s) {
+    ModelShape shape;
+    shape.vocabulary = s.V;
+    shape.length = s.T;
+    shape.embed = s.C;
+    shape.head_size = s.D;
+    shape.feed_forward = s.F;
+    shape.heads.assign(static_cast<std::size_t>(s.L), s.H);
+    return shape;
+  }
+
+  std::unique_ptr<Backend> backend_;
+  Model model_;
+  Optimizer optimizer_;
+  Batch batch_;
+  std::int64_t step_ = 0;
+};
+
+// Allocations of one step, once every scratch buffer has its size. OpenMP keeps one team at a time, so steps
+// of another thread count in between would make it build a new one: these steps run alone.
+AllocationCount AllocationsOfAStep(TrainingStep& step) {
+  for (int i = 0; i < 2; ++i) step.Step();
+  const AllocationCount before = CountAllocations();
+  step.Step();
+  return CountAllocations() - before;
+}
+
+}  // namespace
+
+Report RunStep(const Options& options) {
+  const StepShape shape;
+  Report report;
+  report.suite = "step";
+  std::vector<std::unique_ptr<TrainingStep>> steps;
+  std::vector<std::unique_ptr<GemmSkeleton>> skeletons;
+  std::vector<Candidate> candidates;
+  for (const int threads : options.threads) {
+    steps.push_back(std::make_unique<TrainingStep>(shape, threads));
+    skeletons.push_back(std::make_unique<GemmSkeleton>(shape, threads));
+    candidates.push_back({"skeleton", [skeleton = skeletons.back().get()] { skeleton->Step(); }});
+    candidates.push_back({"step", [step = steps.back().get()] { step->Step(); }});
+  }
+  report.machine = steps.back()->backend().description();
+  const std::vector<Timing> timings = MeasureInterleaved(candidates, 10, options.seconds);
+
+  Table table{
+      fmt::format(
+          "layers {}, embed {}, heads {}, T {}, B {}, vocabulary {}: {:.2f} GFLOP a step in matrix products",
+          shape.L, shape.C, shape.H, shape.T, shape.B, shape.V, shape.Flops() / 1e9),
+      {"threads", "skeleton ms", "skeleton min", "GFLOP/s", "step ms", "step min", "tokens/s",
+       "ratio of medians", "of minima", "allocations", "in oneDNN", "page faults"},
+      {}};
+  for (std::size_t i = 0; i < options.threads.size(); ++i) {
+    const Timing &skeleton = timings[2 * i], &step = timings[2 * i + 1];
+    const AllocationCount allocations = AllocationsOfAStep(*steps[i]);
+    table.rows.push_back(
+        {static_cast<double>(options.threads[i]), skeleton.Median() * 1e3, skeleton.Minimum() * 1e3,
+         shape.Flops() / skeleton.Median() / 1e9, step.Median() * 1e3, step.Minimum() * 1e3,
+         static_cast<double>(shape.Rows()) / step.Median(), step.Median() / skeleton.Median(),
+         step.Minimum() / skeleton.Minimum(), static_cast<double>(allocations.ours),
+         static_cast<double>(allocations.onednn), static_cast<double>(allocations.page_faults)});
+  }
+  report.tables.push_back(table);
+  report.notes = {fmt::format(
+      "{} rounds, everything in turn; a step is forward, backward, clipping and AdamW. Allocations and "
+      "page faults are those of one step in steady state; oneDNN's are the packing buffers it takes "
+      "and frees within each product.",
+      timings[0].seconds.size())};
+  return report;
+}
+
+}  // namespace headsweep::bench

@@ -1,0 +1,21 @@
+// The suites of headsweep-bench.
+#pragma once
+
+#include <vector>
+
+#include "tests/bench/report.h"
+
+namespace headsweep::bench {
+
+struct Options {
+  std::vector<int> threads = {1, 2};
+  double seconds = 20;  // of measuring, at least, for each table
+};
+
+// Each op at the step's shapes beside its floor: a copy that moves as many bytes, or a product of as many
+// operations.
+Report RunOps(const Options& options);
+// A whole training step beside the GEMM skeleton of the same shapes, and the heap allocations of a step.
+Report RunStep(const Options& options);
+
+}  // namespace headsweep::bench
