@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 
 extern "C" {
 void* __libc_malloc(std::size_t bytes);
@@ -88,3 +90,34 @@ int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
 }
 
 }  // extern "C"
+
+// C++ allocations too: otherwise libstdc++ would be the caller of malloc that is seen, whoever wanted the
+// memory.
+namespace {
+
+void* CountedNew(std::size_t bytes, std::size_t alignment, const void* caller) {
+  Count(caller);
+  void* memory =
+      alignment <= alignof(std::max_align_t) ? __libc_malloc(bytes) : __libc_memalign(alignment, bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return CountedNew(bytes, 0, __builtin_return_address(0)); }
+void* operator new[](std::size_t bytes) { return CountedNew(bytes, 0, __builtin_return_address(0)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return CountedNew(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return CountedNew(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
