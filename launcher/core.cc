@@ -214,7 +214,7 @@ void Core::Fail(int stage, const std::string& reported, const AttemptEnded& even
   if (cause == control::kCauseOutOfMemory && entry.micro_batch_divisor < (1 << 20))
     entry.micro_batch_divisor *= 2;
   RecordEvent(journal::kAttemptEnded, stage,
-              {{"outcome", event.outcome == control::kStopped ? control::kStopped : control::kFailed},
+              {{"outcome", cause == cause::kStopped ? control::kStopped : control::kFailed},
                {"cause", cause},
                {"message", event.message},
                {"charged", charged ? "yes" : "no"}});

@@ -43,7 +43,6 @@ struct StageSpec {
   int slots = 1;                  // processes, each on a slot of its own, all started together
   int retries = 2;                // attempts beyond the first that its own failures may cost
   double flops = 0;               // estimate; longest first
-  int attempts_taken = 0;         // attempt numbers up to this one are used already (folders found in the workspace)
 };
 
 enum class StageState { kWaiting, kReady, kRunning, kFinished, kDiverged, kFailed, kSkipped };

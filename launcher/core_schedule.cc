@@ -92,7 +92,7 @@ void Core::Start(const ReadyQueue::Entry& next) {
   if (reserved_for_ == stage) reserved_for_ = -1;
 
   const StageSpec& spec = plan_[static_cast<std::size_t>(stage)];
-  entry.status.attempt = Attempt(std::max(entry.status.attempt.value(), spec.attempts_taken) + 1);
+  entry.status.attempt = Attempt(entry.status.attempt.value() + 1);
   entry.status.slots = pool_.Take(spec.slots);
   entry.status.started_at = last_now_;
   entry.status.step = entry.step_at_start = entry.checkpoint_step;

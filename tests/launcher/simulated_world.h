@@ -1,0 +1,386 @@
+// A world for the scheduler core to live in: nodes that come and go, trainers that finish, fail, hang and die, messages that are
+// late or arrive twice, and a coordinator that is killed at any moment and starts again from its journal. All of it is decided
+// by one seed. The world knows the truth and checks every command against it; a broken promise is a Violation.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/core.h"
+#include "launcher/failure_policy.h"
+#include "trainer/control_protocol.h"
+
+namespace headsweep::testing {
+
+struct Violation : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// What the simulation must catch: each is one way to build the coordinator or the agents wrong.
+enum class Mutant {
+  kNone,
+  kNoFencing,           // a message counts for the stage's latest attempt, whichever attempt sent it
+  kActBeforeSync,       // commands are carried out before their records are on the disk
+  kLostIsNotDead,       // a silent node is called lost while its trainers still run, and joins again
+  kGangEndsWithOne,     // the end of one process of a gang is reported as the end of the attempt
+  kReportBeforeSeal,    // a trainer says "finished" before its result is on the disk
+  kForgetJournal,       // the coordinator starts from the results alone
+};
+
+class SimulatedWorld {
+ public:
+  SimulatedWorld(std::uint64_t seed, Mutant mutant) : random_(seed), mutant_(mutant) {
+    MakePlan();
+    for (int i = 0; i < kNodes; ++i) node_slots_.push_back(1 + Below(3));
+    node_slots_[0] = 3;  // the widest gang fits
+    Launch();
+  }
+
+  void Run(int hostile_steps) {
+    for (int i = 0; i < hostile_steps; ++i) HostileStep();
+    BeFair();
+  }
+
+  int starts() const { return static_cast<int>(all_starts_.size()); }
+  int launches() const { return launches_; }
+
+ private:
+  static constexpr int kNodes = 3;
+  struct Trainer {
+    StageId stage;
+    Attempt attempt;
+    std::vector<SlotId> slots;  // of the processes that live
+    bool maimed = false;        // a process was lost with its node
+    bool stopping = false, killed = false, said_end = false;
+    std::int64_t step = 0;
+  };
+
+  // --- chance -------------------------------------------------------------------------------------------------------------
+  int Below(int n) { return static_cast<int>(random_() % static_cast<std::uint64_t>(n)); }
+  bool OneIn(int n) { return Below(n) == 0; }
+
+  void MakePlan() {
+    const int stages = 1 + Below(9);
+    for (int i = 0; i < stages; ++i) {
+      StageSpec spec;
+      spec.id = StageId(fmt::format("s{}", i));
+      spec.slots = OneIn(3) ? 2 + Below(2) : 1;
+      spec.retries = Below(3);
+      spec.flops = Below(50);
+      if (i > 0 && !OneIn(3)) spec.parent = StageId(fmt::format("s{}", Below(i)));
+      plan_.push_back(spec);
+    }
+  }
+
+  // --- the coordinator ------------------------------------------------------------------------------------------------------
+  void Launch() {
+    ++launches_;
+    CorePolicy policy;
+    policy.hang_floor_seconds = 30;
+    policy.stop_grace_seconds = 5;
+    policy.slot_failure_limit = 2;
+    policy.quarantine_seconds = 20;
+    policy.automatic_restart = OneIn(4);
+    for (const StageId& stage : known_finished_) {
+      Check(sealed_.contains(stage), "the journal says that {} finished, but it has no result", stage.value());
+    }
+    const bool forget = mutant_ == Mutant::kForgetJournal;
+    core_ = std::make_unique<Core>(plan_, policy, forget ? std::vector<JournalEvent>() : journal_, sealed_);
+    core_->CheckInvariants();
+    CheckFinishedStays();
+    ended_.reset();
+    stop_requested_ = false;
+    node_up_.assign(kNodes, false);
+    Join(0);
+  }
+
+  // The launcher is killed, and its trainers with it (they notice at once). What they had sealed stays.
+  void Crash() {
+    trainers_.clear();
+    unsealed_.clear();
+    Launch();
+  }
+
+  void Tell(const Event& event) {
+    if (ended_) return;
+    const std::vector<Command> commands = core_->Handle(event, now_);
+    core_->CheckInvariants();
+    if (mutant_ == Mutant::kActBeforeSync && !CarryOut(commands)) return Crash();
+    if (chaos_ && OneIn(150)) return Crash();  // before anything is written
+    std::vector<JournalEvent> records;
+    for (const Command& command : commands) {
+      if (const auto* record = std::get_if<Record>(&command)) records.push_back(record->event);
+    }
+    if (chaos_ && !records.empty() && OneIn(80)) {  // while it is written: any part of it may survive
+      records.resize(static_cast<std::size_t>(Below(static_cast<int>(records.size()) + 1)));
+      Write(records);
+      return Crash();
+    }
+    Write(records);
+    if (mutant_ != Mutant::kActBeforeSync && !CarryOut(commands)) return Crash();
+    CheckFinishedStays();
+  }
+
+  void Write(const std::vector<JournalEvent>& records) {
+    for (const JournalEvent& event : records) {
+      journal_.push_back(event);
+      const auto outcome = event.fields.find("outcome");
+      const bool result = event.type == journal::kStageAdopted ||
+                          (outcome != event.fields.end() && (outcome->second == "finished" || outcome->second == "diverged"));
+      if (result) known_finished_.insert(StageId(event.stage));
+    }
+  }
+
+  bool CarryOut(const std::vector<Command>& commands) {  // false: killed in between
+    for (const Command& command : commands) {
+      if (chaos_ && OneIn(300)) return false;
+      std::visit([this](const auto& c) { On(c); }, command);
+    }
+    return true;
+  }
+
+  void On(const Record&) {}
+  void On(const Notice&) {}
+  void On(const StartAttempt& c) {
+    const StageSpec& spec = Spec(c.stage);
+    const std::string name = fmt::format("{} attempt {}", c.stage.value(), c.attempt.value());
+    Check(all_starts_.insert({c.stage, c.attempt}).second, "{} is started twice", name);
+    Check(!known_finished_.contains(c.stage), "{} repeats finished work", name);
+    Check(!spec.parent || sealed_.contains(*spec.parent), "{} starts before its parent has a result", name);
+    Check(static_cast<int>(c.slots.size()) == spec.slots, "{} gets {} slots of {}", name, c.slots.size(), spec.slots);
+    Check(!stop_requested_, "{} starts although the sweep is to stop", name);
+    std::set<SlotId> own;
+    for (const SlotId& slot : c.slots) {
+      Check(own.insert(slot).second, "{} gets a slot twice", name);
+      const auto node = static_cast<std::size_t>(slot.node.value());
+      Check(node_up_[node] && slot.index < node_slots_[node], "{} starts on a slot that is not there", name);
+      for (const Trainer& other : trainers_) {
+        Check(std::find(other.slots.begin(), other.slots.end(), slot) == other.slots.end(),
+              "{} shares a slot with {} attempt {}", name, other.stage.value(), other.attempt.value());
+      }
+    }
+    for (const Trainer& other : trainers_) {
+      Check(other.stage != c.stage, "{} starts while attempt {} lives", name, other.attempt.value());
+    }
+    trainers_.push_back({c.stage, c.attempt, c.slots});
+  }
+  void On(const StopAttempt& c) {
+    if (Trainer* t = Find(c.stage, c.attempt)) t->stopping = true;
+  }
+  void On(const KillAttempt& c) {
+    if (Trainer* t = Find(c.stage, c.attempt)) t->killed = true;
+  }
+  void On(const EndSweep& c) {
+    Check(trainers_.empty(), "the sweep ends while {} trainers run", trainers_.size());
+    for (const StageSpec& spec : plan_) {
+      Check(c.exit_code != 0 || sealed_.contains(spec.id), "exit code 0, but {} has no result", spec.id.value());
+    }
+    ended_ = c.exit_code;
+  }
+
+  void CheckFinishedStays() {
+    for (const StageId& stage : known_finished_) {
+      const StageState state = core_->status(stage).state;
+      Check(state == StageState::kFinished || state == StageState::kDiverged, "{} was finished and is now {}",
+            stage.value(), ToString(state));
+    }
+  }
+
+  // --- the nodes ------------------------------------------------------------------------------------------------------------
+  void Join(int node) {
+    const auto i = static_cast<std::size_t>(node);
+    if (node_up_[i]) return;
+    node_up_[i] = true;
+    Tell(NodeJoined{NodeId(node), fmt::format("host{}", node), node_slots_[i]});
+  }
+
+  void Lose(int node) {
+    const auto i = static_cast<std::size_t>(node);
+    if (!node_up_[i]) return;
+    node_up_[i] = false;
+    if (mutant_ != Mutant::kLostIsNotDead) {
+      for (Trainer& t : trainers_) {
+        t.maimed |= std::erase_if(t.slots, [&](const SlotId& s) { return s.node.value() == node; }) > 0;
+      }
+      std::erase_if(trainers_, [](const Trainer& t) { return t.slots.empty(); });
+    }
+    Tell(NodeLost{NodeId(node), "silent"});
+  }
+
+  // --- the trainers ---------------------------------------------------------------------------------------------------------
+  Trainer* Find(const StageId& stage, Attempt attempt) {
+    for (Trainer& t : trainers_) {
+      if (t.stage == stage && t.attempt == attempt) return &t;
+    }
+    return nullptr;
+  }
+
+  void Send(const Event& event) {
+    mail_.push_back(event);
+    old_mail_.push_back(event);
+  }
+
+  void Seal(const Trainer& t, const std::string& outcome) {
+    const std::string summary = fmt::format(R"({{"outcome": "{}"}})", outcome);
+    if (mutant_ == Mutant::kReportBeforeSeal) {
+      unsealed_.insert({t.stage, summary});
+    } else {
+      sealed_.insert({t.stage, summary});
+    }
+  }
+
+  void End(std::size_t index, const std::string& outcome, const std::string& cause) {
+    Trainer t = trainers_[index];
+    if (outcome == "finished" || outcome == "diverged") Seal(t, outcome);
+    const auto seal = sealed_.find(t.stage);
+    const bool diverged = seal != sealed_.end() && seal->second.find("diverged") != std::string::npos;
+    const std::string end = seal == sealed_.end() ? outcome : (diverged ? "diverged" : "finished");
+    if (mutant_ == Mutant::kGangEndsWithOne && t.slots.size() > 1 && end == "failed") {
+      trainers_[index].slots.pop_back();
+      trainers_[index].maimed = true;
+    } else {
+      trainers_.erase(trainers_.begin() + static_cast<std::ptrdiff_t>(index));
+    }
+    Send(AttemptEnded{t.stage, t.attempt, end, end == "failed" ? cause : "", "message", seal == sealed_.end() ? "" : seal->second});
+  }
+
+  void LiveOn(std::size_t index, bool fair) {
+    Trainer& t = trainers_[index];
+    if (!unsealed_.empty()) {
+      sealed_.insert(*unsealed_.begin());
+      unsealed_.erase(unsealed_.begin());
+    }
+    if (t.killed) {
+      if (!fair && OneIn(20) && !t.maimed) return End(index, "finished", "");  // sealed in the last moment
+      return End(index, "failed", cause::kSignal);
+    }
+    if (t.maimed) {  // its peers are gone: it hangs until it is killed, or gives up
+      if (!fair && OneIn(4)) End(index, "failed", control::kCauseError);
+      return;
+    }
+    if (t.stopping && (fair || OneIn(3))) return End(index, "stopped", "");
+    const int what = fair ? 25 + Below(40) : Below(100);
+    if (what < 3) return;  // hangs for a while
+    if (what < 14) return End(index, "failed", OneIn(2) ? control::kCauseError : cause::kSignal);
+    if (what < 16) return End(index, "failed", control::kCauseOutOfMemory);
+    if (what < 17) return End(index, "failed", control::kCauseConfiguration);
+    if (what < 18) return End(index, "failed", control::kCauseInputOutput);
+    if (what < 20) return End(index, "failed", control::kCauseDevice);
+    if (what < 22) return End(index, "stopped", "");  // pre-empted
+    if (what < 24) return End(index, "diverged", "");
+    if (what < 40) return End(index, "finished", "");
+    if (what < 60) return Send(AttemptCheckpointed{t.stage, t.attempt, t.step});
+    Send(AttemptProgressed{t.stage, t.attempt, ++t.step, 20});
+  }
+
+  // --- time -----------------------------------------------------------------------------------------------------------------
+  void Deliver(bool in_order) {
+    if (mail_.empty()) return;
+    const auto i = in_order ? 0 : Below(static_cast<int>(mail_.size()));
+    Event event = mail_[static_cast<std::size_t>(i)];
+    mail_.erase(mail_.begin() + i);
+    if (mutant_ == Mutant::kNoFencing) {
+      if (auto* end = std::get_if<AttemptEnded>(&event)) end->attempt = core_->status(end->stage).attempt;
+    }
+    Tell(event);
+  }
+
+  void HostileStep() {
+    chaos_ = true;
+    now_ += 0.01 * Below(100);
+    if (ended_) return Resume();
+    const int what = Below(1000);
+    if (what < 400) {
+      Deliver(false);
+    } else if (what < 820) {
+      if (!trainers_.empty()) LiveOn(static_cast<std::size_t>(Below(static_cast<int>(trainers_.size()))), false);
+    } else if (what < 900) {
+      now_ += Below(8);
+      Tell(Tick{});
+    } else if (what < 930) {
+      Join(Below(kNodes));
+    } else if (what < 950) {
+      Lose(Below(kNodes));
+    } else if (what < 985) {
+      if (!old_mail_.empty()) mail_.push_back(old_mail_[static_cast<std::size_t>(Below(static_cast<int>(old_mail_.size())))]);
+    } else if (what < 991) {
+      Crash();
+    } else if (what < 995) {
+      stop_requested_ = true;
+      Tell(StopRequested{"asked to"});
+    } else if (what < 998) {
+      now_ += 100;  // nobody looked for a while
+      Tell(Tick{});
+    } else if (!sealed_.empty()) {
+      Lose(0);
+      Join(0);
+    }
+  }
+
+  void Resume() {
+    trainers_.clear();
+    Launch();
+  }
+
+  // From here on nothing goes wrong, and time passes: whatever the past was, the sweep must come to its end.
+  void BeFair() {
+    chaos_ = false;
+    for (int step = 0; step < 20000; ++step) {
+      now_ += 1;
+      for (int node = 0; node < kNodes; ++node) Join(node);
+      while (!mail_.empty()) Deliver(true);
+      for (std::size_t i = trainers_.size(); i-- > 0;) {
+        if (i < trainers_.size()) LiveOn(i, true);
+      }
+      if (!ended_) Tell(Tick{});
+      if (!ended_) continue;
+      if (*ended_ == 0 || (*ended_ == 1 && OnlyDivergenceIsLeft())) return;
+      Resume();
+    }
+    throw Violation("the sweep does not end although nothing goes wrong any more");
+  }
+
+  bool OnlyDivergenceIsLeft() const {
+    const Core::Counts counts = core_->counts();
+    return counts.failed == 0 && counts.diverged > 0 && counts.waiting + counts.ready + counts.running == 0;
+  }
+
+  const StageSpec& Spec(const StageId& id) const {
+    return *std::find_if(plan_.begin(), plan_.end(), [&](const StageSpec& s) { return s.id == id; });
+  }
+
+  template <class... Args>
+  void Check(bool holds, fmt::format_string<Args...> format, Args&&... args) const {
+    if (!holds) throw Violation(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::mt19937_64 random_;
+  Mutant mutant_;
+  std::vector<StageSpec> plan_;
+  std::unique_ptr<Core> core_;
+  double now_ = 0;
+  int launches_ = 0;
+  bool chaos_ = false, stop_requested_ = false;
+  std::optional<int> ended_;
+  std::vector<JournalEvent> journal_;             // what is on the disk
+  std::map<StageId, std::string> sealed_;         // results on the disk
+  std::map<StageId, std::string> unsealed_;       // results that would not survive a crash
+  std::set<StageId> known_finished_;              // according to the journal
+  std::set<std::pair<StageId, Attempt>> all_starts_;
+  std::vector<int> node_slots_;
+  std::vector<bool> node_up_;
+  std::vector<Trainer> trainers_;
+  std::vector<Event> mail_, old_mail_;            // on its way; everything ever sent
+};
+
+}  // namespace headsweep::testing
