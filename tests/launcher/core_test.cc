@@ -14,12 +14,13 @@
 namespace headsweep {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Child;
 using testing::CoreDriver;
+using ::testing::HasSubstr;
 using testing::Root;
 
-// --- Order ----------------------------------------------------------------------------------------------------------------
+// --- Order
+// ----------------------------------------------------------------------------------------------------------------
 
 TEST(Core, RunsAStageAndEndsTheSweep) {
   CoreDriver core({Root("a")});
@@ -68,7 +69,7 @@ TEST(Core, PrefersAStageThatDecidesWhenTheSweepEnds) {
   core.Join(0, 2);
   core.Finish("a", 1);  // 171 units are left for two slots: c alone takes nearly half of the rest
   EXPECT_EQ(core.started(), "a.1@0:0 b.1@0:1 a1.1@0:0");
-  core.Join(1, 8);      // and with ten slots it takes longer than everything else
+  core.Join(1, 8);  // and with ten slots it takes longer than everything else
   EXPECT_THAT(core.started(), HasSubstr(" c.1@1:0"));
 }
 
@@ -78,7 +79,8 @@ TEST(Core, KeepsToThePlanAmongEquals) {
   EXPECT_EQ(core.started(), "z.1@0:0 m.1@0:1 a.1@0:2");
 }
 
-// --- Gangs ----------------------------------------------------------------------------------------------------------------
+// --- Gangs
+// ----------------------------------------------------------------------------------------------------------------
 
 TEST(Core, StartsAGangOnlyOnAllItsSlots) {
   CoreDriver core({Root("gang", 8, 4)});
@@ -123,12 +125,14 @@ TEST(SlotPool, ForgetsTheSlotsOfALostNode) {
 
 TEST(Core, KeepsSlotsForAGangThatWaits) {
   // The gang is the longest after "a" and "b"; many short ones are behind it.
-  CoreDriver core({Root("a", 99), Root("b", 98), Root("gang", 150, 2), Root("s1", 60), Root("s2", 60), Root("s3", 60)});
+  CoreDriver core(
+      {Root("a", 99), Root("b", 98), Root("gang", 150, 2), Root("s1", 60), Root("s2", 60), Root("s3", 60)});
   core.Join(0, 2);
   EXPECT_EQ(core.started(), "a.1@0:0 b.1@0:1");
   core.Progress("b", 1, 90, 100);
   core.Finish("a", 1);
-  EXPECT_EQ(core.started(), "a.1@0:0 b.1@0:1") << "a short one would keep the gang waiting: b has little left";
+  EXPECT_EQ(core.started(), "a.1@0:0 b.1@0:1")
+      << "a short one would keep the gang waiting: b has little left";
   core.Finish("b", 1);
   EXPECT_EQ(core.started(), "a.1@0:0 b.1@0:1 gang.1@0:0,0:1");
 }
@@ -187,7 +191,8 @@ TEST(Core, EndsResumableWhenALostNodeLeavesTooFewSlotsForAGang) {
   EXPECT_EQ(core.exit_code(), kExitResumable);
 }
 
-// --- Failures -------------------------------------------------------------------------------------------------------------
+// --- Failures
+// -------------------------------------------------------------------------------------------------------------
 
 TEST(Core, RetriesAfterAWaitAndGivesUpWhenTheBudgetIsSpent) {
   for (const char* cause : {"signal", "exit", "error", "device", "a cause of a later version"}) {
@@ -295,7 +300,8 @@ TEST(Core, SkipsEverythingBehindAFailedStage) {
   EXPECT_EQ(core.exit_code(), kExitFailed);
 }
 
-// --- Failures common to all -----------------------------------------------------------------------------------------------
+// --- Failures common to all
+// -----------------------------------------------------------------------------------------------
 
 std::vector<StageSpec> Many(int count, int retries = 0) {
   std::vector<StageSpec> plan;
@@ -320,7 +326,8 @@ TEST(Core, StopsEarlyWhenTheSameMistakeFailsEveryStage) {
 TEST(Core, StopsEarlyWithOneWhenTheCommonFailureIsACrash) {
   CoreDriver core(Many(500));
   core.Join(0, 1);
-  for (const char* stage : {"s0", "s1", "s2"}) core.Fail(stage, 1, "signal", "the trainer ended with signal 11");
+  for (const char* stage : {"s0", "s1", "s2"})
+    core.Fail(stage, 1, "signal", "the trainer ended with signal 11");
   EXPECT_EQ(core.exit_code(), kExitFailed);
 }
 
@@ -343,7 +350,8 @@ TEST(Core, GoesOnWhenAnyStageHasEverFinished) {
 
   CoreDriver earlier(Many(10), {}, {}, {{StageId("s5"), "{}"}});
   earlier.Join(0, 1);
-  for (int i = 0; i <= 3; ++i) earlier.Fail("s" + std::to_string(i), 1, control::kCauseConfiguration, "wrong");
+  for (int i = 0; i <= 3; ++i)
+    earlier.Fail("s" + std::to_string(i), 1, control::kCauseConfiguration, "wrong");
   EXPECT_EQ(earlier.state("s4"), StageState::kRunning);
 }
 
@@ -354,7 +362,8 @@ TEST(Core, TellsAWrongConfigurationOfAnOnlyStage) {
   EXPECT_EQ(core.exit_code(), kExitUsage);
 }
 
-// --- Hangs ----------------------------------------------------------------------------------------------------------------
+// --- Hangs
+// ----------------------------------------------------------------------------------------------------------------
 
 TEST(Core, KillsAnAttemptThatShowsNoSignOfLifeAndTriesAgain) {
   CoreDriver core({Root("a")});
@@ -419,7 +428,8 @@ TEST(Core, KeepsAResultThatWasSealedWhileItWasKilled) {
   EXPECT_EQ(core.state("a"), StageState::kFinished);
 }
 
-// --- Nodes ----------------------------------------------------------------------------------------------------------------
+// --- Nodes
+// ----------------------------------------------------------------------------------------------------------------
 
 TEST(Core, MovesTheAttemptsOfALostNode) {
   CoreDriver core({Root("a", 2), Root("b")});
@@ -519,7 +529,8 @@ TEST(Core, NeverLeavesOutMoreThanHalfOfTheSlots) {
   EXPECT_EQ(core.core().slots(), 2);
 }
 
-// --- Stopping -------------------------------------------------------------------------------------------------------------
+// --- Stopping
+// -------------------------------------------------------------------------------------------------------------
 
 TEST(Core, StopsWhenAskedTo) {
   CoreDriver core({Root("a"), Root("b"), Root("c")});
@@ -570,7 +581,8 @@ TEST(Core, KillsWhatDoesNotStopInTime) {
   EXPECT_EQ(core.killed(), "a.1");
 }
 
-// --- Idempotence ----------------------------------------------------------------------------------------------------------
+// --- Idempotence
+// ----------------------------------------------------------------------------------------------------------
 
 TEST(Core, IgnoresWhatItDoesNotKnow) {
   CoreDriver core({Root("a", 2), Root("b")});
@@ -622,7 +634,8 @@ TEST(Core, RecordsBeforeItActs) {
   EXPECT_TRUE(acted);
 }
 
-// --- A new launch ---------------------------------------------------------------------------------------------------------
+// --- A new launch
+// ---------------------------------------------------------------------------------------------------------
 
 using Done = std::map<StageId, std::string>;
 
@@ -737,7 +750,8 @@ TEST(CoreReplay, KeepsTheResultOfAChildWhoseParentRunsAgain) {
   EXPECT_EQ(core.started(), "a.1@0:0 c.1@0:0");
 }
 
-// --- Sizes and misuse -----------------------------------------------------------------------------------------------------
+// --- Sizes and misuse
+// -----------------------------------------------------------------------------------------------------
 
 TEST(Core, HandlesAHundredThousandStages) {
   std::vector<StageSpec> plan;
@@ -751,7 +765,8 @@ TEST(Core, HandlesAHundredThousandStages) {
   std::optional<int> exit_code;
   const auto handle = [&](const Event& event) {
     for (const Command& command : core.Handle(event, 0)) {
-      if (const auto* start = std::get_if<StartAttempt>(&command)) running.push_back({start->stage, start->attempt});
+      if (const auto* start = std::get_if<StartAttempt>(&command))
+        running.push_back({start->stage, start->attempt});
       if (const auto* end = std::get_if<EndSweep>(&command)) exit_code = end->exit_code;
     }
   };
@@ -790,8 +805,10 @@ TEST(FailurePolicy, BacksOffLongerEachTime) {
 TEST(FailurePolicy, SignaturesLeaveOutWhatDiffersFromStageToStage) {
   EXPECT_EQ(FailureSignature("error", "a3f0: loss 17.5 at step 9\nstack", "a3f0"),
             FailureSignature("error", "77b1: loss 2.25 at step 1000\nother", "77b1"));
-  EXPECT_NE(FailureSignature("error", "no such corpus", "a"), FailureSignature("signal", "no such corpus", "a"));
-  EXPECT_NE(FailureSignature("error", "no such corpus", "x"), FailureSignature("error", "no such model", "x"));
+  EXPECT_NE(FailureSignature("error", "no such corpus", "a"),
+            FailureSignature("signal", "no such corpus", "a"));
+  EXPECT_NE(FailureSignature("error", "no such corpus", "x"),
+            FailureSignature("error", "no such model", "x"));
 }
 
 }  // namespace

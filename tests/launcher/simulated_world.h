@@ -1,6 +1,7 @@
-// A world for the scheduler core to live in: nodes that come and go, trainers that finish, fail, hang and die, messages that are
-// late or arrive twice, and a coordinator that is killed at any moment and starts again from its journal. All of it is decided
-// by one seed. The world knows the truth and checks every command against it; a broken promise is a Violation.
+// A world for the scheduler core to live in: nodes that come and go, trainers that finish, fail, hang and
+// die, messages that are late or arrive twice, and a coordinator that is killed at any moment and starts
+// again from its journal. All of it is decided by one seed. The world knows the truth and checks every
+// command against it; a broken promise is a Violation.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,12 +30,12 @@ struct Violation : std::runtime_error {
 // What the simulation must catch: each is one way to build the coordinator or the agents wrong.
 enum class Mutant {
   kNone,
-  kNoFencing,           // a message counts for the stage's latest attempt, whichever attempt sent it
-  kActBeforeSync,       // commands are carried out before their records are on the disk
-  kLostIsNotDead,       // a silent node is called lost while its trainers still run, and joins again
-  kGangEndsWithOne,     // the end of one process of a gang is reported as the end of the attempt
-  kReportBeforeSeal,    // a trainer says "finished" before its result is on the disk
-  kForgetJournal,       // the coordinator starts from the results alone
+  kNoFencing,         // a message counts for the stage's latest attempt, whichever attempt sent it
+  kActBeforeSync,     // commands are carried out before their records are on the disk
+  kLostIsNotDead,     // a silent node is called lost while its trainers still run, and joins again
+  kGangEndsWithOne,   // the end of one process of a gang is reported as the end of the attempt
+  kReportBeforeSeal,  // a trainer says "finished" before its result is on the disk
+  kForgetJournal,     // the coordinator starts from the results alone
 };
 
 class SimulatedWorld {
@@ -65,7 +66,8 @@ class SimulatedWorld {
     std::int64_t step = 0;
   };
 
-  // --- chance -------------------------------------------------------------------------------------------------------------
+  // --- chance
+  // -------------------------------------------------------------------------------------------------------------
   int Below(int n) { return static_cast<int>(random_() % static_cast<std::uint64_t>(n)); }
   bool OneIn(int n) { return Below(n) == 0; }
 
@@ -82,7 +84,8 @@ class SimulatedWorld {
     }
   }
 
-  // --- the coordinator ------------------------------------------------------------------------------------------------------
+  // --- the coordinator
+  // ------------------------------------------------------------------------------------------------------
   void Launch() {
     ++launches_;
     CorePolicy policy;
@@ -92,10 +95,12 @@ class SimulatedWorld {
     policy.quarantine_seconds = 20;
     policy.automatic_restart = OneIn(4);
     for (const StageId& stage : known_finished_) {
-      Check(sealed_.contains(stage), "the journal says that {} finished, but it has no result", stage.value());
+      Check(sealed_.contains(stage), "the journal says that {} finished, but it has no result",
+            stage.value());
     }
     const bool forget = mutant_ == Mutant::kForgetJournal;
-    core_ = std::make_unique<Core>(plan_, policy, forget ? std::vector<JournalEvent>() : journal_, sealed_);
+    static const std::vector<JournalEvent> kNothing;
+    core_ = std::make_unique<Core>(plan_, policy, forget ? kNothing : journal_, sealed_);
     core_->CheckInvariants();
     CheckFinishedStays();
     ended_.reset();
@@ -135,8 +140,9 @@ class SimulatedWorld {
     for (const JournalEvent& event : records) {
       journal_.push_back(event);
       const auto outcome = event.fields.find("outcome");
-      const bool result = event.type == journal::kStageAdopted ||
-                          (outcome != event.fields.end() && (outcome->second == "finished" || outcome->second == "diverged"));
+      const bool result =
+          event.type == journal::kStageAdopted ||
+          (outcome != event.fields.end() && (outcome->second == "finished" || outcome->second == "diverged"));
       if (result) known_finished_.insert(StageId(event.stage));
     }
   }
@@ -157,7 +163,8 @@ class SimulatedWorld {
     Check(all_starts_.insert({c.stage, c.attempt}).second, "{} is started twice", name);
     Check(!known_finished_.contains(c.stage), "{} repeats finished work", name);
     Check(!spec.parent || sealed_.contains(*spec.parent), "{} starts before its parent has a result", name);
-    Check(static_cast<int>(c.slots.size()) == spec.slots, "{} gets {} slots of {}", name, c.slots.size(), spec.slots);
+    Check(static_cast<int>(c.slots.size()) == spec.slots, "{} gets {} slots of {}", name, c.slots.size(),
+          spec.slots);
     Check(!stop_requested_, "{} starts although the sweep is to stop", name);
     std::set<SlotId> own;
     for (const SlotId& slot : c.slots) {
@@ -183,7 +190,8 @@ class SimulatedWorld {
   void On(const EndSweep& c) {
     Check(trainers_.empty(), "the sweep ends while {} trainers run", trainers_.size());
     for (const StageSpec& spec : plan_) {
-      Check(c.exit_code != 0 || sealed_.contains(spec.id), "exit code 0, but {} has no result", spec.id.value());
+      Check(c.exit_code != 0 || sealed_.contains(spec.id), "exit code 0, but {} has no result",
+            spec.id.value());
     }
     ended_ = c.exit_code;
   }
@@ -196,7 +204,8 @@ class SimulatedWorld {
     }
   }
 
-  // --- the nodes ------------------------------------------------------------------------------------------------------------
+  // --- the nodes
+  // ------------------------------------------------------------------------------------------------------------
   void Join(int node) {
     const auto i = static_cast<std::size_t>(node);
     if (node_up_[i]) return;
@@ -217,7 +226,8 @@ class SimulatedWorld {
     Tell(NodeLost{NodeId(node), "silent"});
   }
 
-  // --- the trainers ---------------------------------------------------------------------------------------------------------
+  // --- the trainers
+  // ---------------------------------------------------------------------------------------------------------
   Trainer* Find(const StageId& stage, Attempt attempt) {
     for (Trainer& t : trainers_) {
       if (t.stage == stage && t.attempt == attempt) return &t;
@@ -225,9 +235,9 @@ class SimulatedWorld {
     return nullptr;
   }
 
-  void Send(const Event& event) {
-    mail_.push_back(event);
-    old_mail_.push_back(event);
+  void Send(Event event) {
+    mail_.push_back(static_cast<int>(sent_.size()));
+    sent_.push_back(std::move(event));
   }
 
   void Seal(const Trainer& t, const std::string& outcome) {
@@ -251,7 +261,8 @@ class SimulatedWorld {
     } else {
       trainers_.erase(trainers_.begin() + static_cast<std::ptrdiff_t>(index));
     }
-    Send(AttemptEnded{t.stage, t.attempt, end, end == "failed" ? cause : "", "message", seal == sealed_.end() ? "" : seal->second});
+    Send(AttemptEnded{t.stage, t.attempt, end, end == "failed" ? cause : "", "message",
+                      seal == sealed_.end() ? "" : seal->second});
   }
 
   void LiveOn(std::size_t index, bool fair) {
@@ -283,12 +294,13 @@ class SimulatedWorld {
     Send(AttemptProgressed{t.stage, t.attempt, ++t.step, 20});
   }
 
-  // --- time -----------------------------------------------------------------------------------------------------------------
-  void Deliver(bool in_order) {
+  // --- time
+  // -----------------------------------------------------------------------------------------------------------------
+  void Deliver() {  // any message
     if (mail_.empty()) return;
-    const auto i = in_order ? 0 : Below(static_cast<int>(mail_.size()));
-    Event event = mail_[static_cast<std::size_t>(i)];
-    mail_.erase(mail_.begin() + i);
+    std::swap(mail_[static_cast<std::size_t>(Below(static_cast<int>(mail_.size())))], mail_.back());
+    Event event = sent_[static_cast<std::size_t>(mail_.back())];
+    mail_.pop_back();
     if (mutant_ == Mutant::kNoFencing) {
       if (auto* end = std::get_if<AttemptEnded>(&event)) end->attempt = core_->status(end->stage).attempt;
     }
@@ -301,9 +313,10 @@ class SimulatedWorld {
     if (ended_) return Resume();
     const int what = Below(1000);
     if (what < 400) {
-      Deliver(false);
+      Deliver();
     } else if (what < 820) {
-      if (!trainers_.empty()) LiveOn(static_cast<std::size_t>(Below(static_cast<int>(trainers_.size()))), false);
+      if (!trainers_.empty())
+        LiveOn(static_cast<std::size_t>(Below(static_cast<int>(trainers_.size()))), false);
     } else if (what < 900) {
       now_ += Below(8);
       Tell(Tick{});
@@ -312,7 +325,7 @@ class SimulatedWorld {
     } else if (what < 950) {
       Lose(Below(kNodes));
     } else if (what < 985) {
-      if (!old_mail_.empty()) mail_.push_back(old_mail_[static_cast<std::size_t>(Below(static_cast<int>(old_mail_.size())))]);
+      if (!sent_.empty()) mail_.push_back(Below(static_cast<int>(sent_.size())));
     } else if (what < 991) {
       Crash();
     } else if (what < 995) {
@@ -338,7 +351,7 @@ class SimulatedWorld {
     for (int step = 0; step < 20000; ++step) {
       now_ += 1;
       for (int node = 0; node < kNodes; ++node) Join(node);
-      while (!mail_.empty()) Deliver(true);
+      while (!mail_.empty()) Deliver();
       for (std::size_t i = trainers_.size(); i-- > 0;) {
         if (i < trainers_.size()) LiveOn(i, true);
       }
@@ -372,15 +385,16 @@ class SimulatedWorld {
   int launches_ = 0;
   bool chaos_ = false, stop_requested_ = false;
   std::optional<int> ended_;
-  std::vector<JournalEvent> journal_;             // what is on the disk
-  std::map<StageId, std::string> sealed_;         // results on the disk
-  std::map<StageId, std::string> unsealed_;       // results that would not survive a crash
-  std::set<StageId> known_finished_;              // according to the journal
+  std::vector<JournalEvent> journal_;        // what is on the disk
+  std::map<StageId, std::string> sealed_;    // results on the disk
+  std::map<StageId, std::string> unsealed_;  // results that would not survive a crash
+  std::set<StageId> known_finished_;         // according to the journal
   std::set<std::pair<StageId, Attempt>> all_starts_;
   std::vector<int> node_slots_;
   std::vector<bool> node_up_;
   std::vector<Trainer> trainers_;
-  std::vector<Event> mail_, old_mail_;            // on its way; everything ever sent
+  std::vector<Event> sent_;  // every message there ever was
+  std::vector<int> mail_;    // those on their way, as positions in sent_
 };
 
 }  // namespace headsweep::testing
