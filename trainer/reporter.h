@@ -1,5 +1,5 @@
-// Reporter: what a running stage tells whoever supervises it. The same events go to a launcher's control channel (JSON lines,
-// see trainer/control_protocol.h), to a terminal, or nowhere (tests).
+// Reporter: what a running stage tells whoever supervises it. The same events go to a launcher's control
+// channel (JSON lines, see trainer/control_protocol.h), to a terminal, or nowhere (tests).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,9 @@ namespace headsweep {
 class Reporter {
  public:
   virtual ~Reporter() = default;
+  // Configuration, data and (if there was one) checkpoint are loaded; work goes on after `step` of `steps`.
+  virtual void Started(std::int64_t /*step*/, std::int64_t /*steps*/) {}
+  // Called after every step and every batch of a pass: also the occasion to look for requests.
   // phase: "load" | "train" | "evaluate" | "score" | "prune"; step of steps within the stage's whole work.
   virtual void Progress(const std::string& phase, std::int64_t step, std::int64_t steps, double loss,
                         double tokens_per_second) = 0;
