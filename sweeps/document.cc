@@ -91,6 +91,7 @@ bool StandsForItself(std::string_view line) {
 }
 
 constexpr int kMostSyntaxErrors = 50;
+constexpr std::size_t kMostCounted = 1000;  // complaints of one kind that are told apart
 
 }  // namespace
 
@@ -101,24 +102,23 @@ const char* TypeName(const RawValue& value) {
 }
 
 void Complaints::AddPerPoint(Position at, const std::string& topic, std::string message) {
-  const auto [found, is_new] = per_point_.try_emplace({at, topic}, entries_.size());
-  if (is_new) {
-    Add(at, std::move(message));
-  } else {
-    ++entries_[found->second].repeats;
-  }
+  const auto [found, is_new] = per_point_.try_emplace({at, topic}, Shared{entries_.size(), {}});
+  if (found->second.messages.size() < kMostCounted) found->second.messages.insert(message);
+  if (is_new) Add(at, std::move(message));
 }
 
 std::vector<Diagnostic> Complaints::Sorted() const {
   std::vector<Entry> sorted = entries_;
+  for (const auto& [topic, shared] : per_point_) {
+    const std::size_t more = shared.messages.size() - 1;
+    if (more == 0) continue;
+    sorted[shared.entry].message += fmt::format(" (and {}{} like it with other values)", more,
+                                                shared.messages.size() == kMostCounted ? " or more" : "");
+  }
   std::stable_sort(sorted.begin(), sorted.end(), [](const Entry& a, const Entry& b) { return a.at < b.at; });
   std::vector<Diagnostic> diagnostics;
-  for (Entry& entry : sorted) {
-    if (entry.repeats > 0) {
-      entry.message += fmt::format(" (and at {} more point{})", entry.repeats, entry.repeats == 1 ? "" : "s");
-    }
+  for (Entry& entry : sorted)
     diagnostics.push_back({file_, entry.at.line, entry.at.column, std::move(entry.message)});
-  }
   return diagnostics;
 }
 

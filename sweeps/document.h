@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -46,9 +47,9 @@ class Complaints {
  public:
   explicit Complaints(std::string file) : file_(std::move(file)) {}
 
-  void Add(Position at, std::string message) { entries_.push_back({at, std::move(message), 0}); }
-  // For complaints that many points of a grid share: the first of each (position, topic) is kept, the rest
-  // are counted.
+  void Add(Position at, std::string message) { entries_.push_back({at, std::move(message)}); }
+  // For complaints that many points of a grid share: the first of each (position, topic) is kept; those that
+  // differ from it in their values are counted.
   void AddPerPoint(Position at, const std::string& topic, std::string message);
 
   bool empty() const { return entries_.empty(); }
@@ -61,11 +62,14 @@ class Complaints {
   struct Entry {
     Position at;
     std::string message;
-    std::size_t repeats;
+  };
+  struct Shared {
+    std::size_t entry;  // index into entries_
+    std::set<std::string> messages;
   };
   std::string file_;
   std::vector<Entry> entries_;
-  std::map<std::pair<Position, std::string>, std::size_t> per_point_;  // -> index into entries_
+  std::map<std::pair<Position, std::string>, Shared> per_point_;
 };
 
 // Parses text. toml++ stops at the first syntax error; where the bad line stands for itself (no open bracket

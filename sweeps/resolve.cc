@@ -9,11 +9,6 @@ namespace {
 
 constexpr double kWholeSlack = 1e-9;  // an expression's rounding, not a fraction
 
-const Expression* AsExpression(const Setting& setting) {
-  const auto* expression = std::get_if<std::shared_ptr<const Expression>>(&setting.value);
-  return expression == nullptr ? nullptr : expression->get();
-}
-
 }  // namespace
 
 SettingTable DefaultSettings() {
@@ -32,8 +27,8 @@ void Resolver::Forget() { std::fill(states_.begin(), states_.end(), State::kUnkn
 
 const Value* Resolver::Get(int key) {
   const auto k = static_cast<std::size_t>(key);
-  const Expression* expression = AsExpression(*settings_[k]);
-  if (expression == nullptr) return &std::get<Value>(settings_[k]->value);
+  const Expression* expression = settings_[k]->expression();
+  if (expression == nullptr) return settings_[k]->literal();
   if (states_[k] == State::kUnknown) {
     states_[k] = State::kRunning;
     running_.push_back(key);
@@ -104,7 +99,7 @@ Position Resolver::Blame(int key) const {
     const Setting& setting = *settings_[static_cast<std::size_t>(queue[i])];
     if (setting.at.line > 0) {
       blame = std::max(blame, setting.at);
-    } else if (const Expression* expression = AsExpression(setting)) {
+    } else if (const Expression* expression = setting.expression()) {
       for (const int needed : expression->keys()) {
         if (std::find(queue.begin(), queue.end(), needed) == queue.end()) queue.push_back(needed);
       }
@@ -119,7 +114,13 @@ void Resolver::Complain(std::initializer_list<const char*> keys, std::string mes
   complaints_.AddPerPoint(blame, *keys.begin(), std::move(message));
 }
 
-void Resolver::ExpandHeads(StageConfig& config, bool& good) {
+bool Resolver::Known(std::initializer_list<const char*> keys) {
+  return std::all_of(keys.begin(), keys.end(),
+                     [this](const char* key) { return Get(FindKey(key)) != nullptr; });
+}
+
+bool Resolver::ExpandHeads(StageConfig& config) {
+  if (!Known({"model.heads", "model.layers"})) return true;
   auto& heads = config.model.heads;
   const auto layers = static_cast<std::size_t>(config.model.layers);
   if (heads.size() == 1) heads.resize(layers, heads.front());
@@ -130,19 +131,22 @@ void Resolver::ExpandHeads(StageConfig& config, bool& good) {
             "model.heads lists {} layers, but model.layers = {}; for an axis of head counts write the list "
             "under [grid]",
             heads.size(), layers));
-    good = false;
-  } else if (std::all_of(heads.begin(), heads.end(), [](int h) { return h == 0; })) {
-    Complain({"model.heads"}, "model.heads: at least one layer must have a head");
-    good = false;
+    return false;
   }
+  if (std::all_of(heads.begin(), heads.end(), [](int h) { return h == 0; })) {
+    Complain({"model.heads"}, "model.heads: at least one layer must have a head");
+    return false;
+  }
+  return true;
 }
 
 bool Resolver::CheckTogether(const StageConfig& config) {
   const TrainConfig& train = config.train;
   bool good = true;
   const auto require = [&](bool holds, std::initializer_list<const char*> keys, auto&& message) {
-    if (!holds) Complain(keys, message());
-    good = good && holds;
+    if (holds || !Known(keys)) return;
+    Complain(keys, message());
+    good = false;
   };
   require(train.warmup_steps <= train.steps, {"train.warmup_steps", "train.steps"}, [&] {
     return fmt::format("train.warmup_steps = {} is more than train.steps = {}", train.warmup_steps,
@@ -174,8 +178,7 @@ bool Resolver::Resolve(StageConfig& config) {
       SetField(Key(key), *value, config);
     }
   }
-  if (!good) return false;
-  ExpandHeads(config, good);
+  good = ExpandHeads(config) && good;
   return CheckTogether(config) && good;
 }
 

@@ -47,7 +47,8 @@ class Resolver {
   void Forget();
   void EvaluateKey(int key, const Expression& expression);
   std::string Values(const Expression& expression);  // "embed = 128, heads = 3"
-  void ExpandHeads(StageConfig& config, bool& good);
+  bool Known(std::initializer_list<const char*> keys);
+  bool ExpandHeads(StageConfig& config);
   bool CheckTogether(const StageConfig& config);
   void Complain(std::initializer_list<const char*> keys, std::string message);
 

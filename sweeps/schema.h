@@ -1,6 +1,6 @@
 // The table of every key of the sweep language and of config.toml: one row a key, one place. Parsing,
 // defaults, ranges, hints for misspelt keys, canonical JSON, config.toml and `headsweep expand --keys` are
-// all driven by it. To add a key: a field in stage_config.h and a row in schema.cc.
+// all driven by it. To add a key: a field in stage_config.h and a row in schema_table.cc.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +66,7 @@ struct KeySpec {
   bool may_be_axis() const { return use == KeyUse::kIdentity || use == KeyUse::kDataName; }
 };
 
+std::vector<KeySpec> MakeKeyTable();  // schema_table.cc; use AllKeys()
 std::span<const KeySpec> AllKeys();
 inline int KeyCount() { return static_cast<int>(AllKeys().size()); }
 inline const KeySpec& Key(int index) { return AllKeys()[static_cast<std::size_t>(index)]; }

@@ -97,15 +97,15 @@ std::optional<Value> ReadHeadList(const KeySpec& key, const RawValue& raw, Compl
   return Value(std::move(heads));
 }
 
-std::optional<Setting> ReadExpression(const KeySpec& key, const RawValue& raw, Complaints& complaints) {
+Setting ReadExpression(const KeySpec& key, const RawValue& raw, Complaints& complaints) {
   const auto& text = std::get<std::string>(raw.data);
   std::string problem;
   std::shared_ptr<const Expression> expression = Expression::Compile(text, &problem);
   if (expression == nullptr) {
     complaints.Add(raw.at, fmt::format("{} = {}: {}", key.name, QuoteToml(text), problem));
-    return std::nullopt;
+    return {raw.at, std::monostate{}};
   }
-  return Setting{raw.at, std::move(expression)};
+  return {raw.at, std::move(expression)};
 }
 
 std::vector<Setting> MakeDefaults() {
@@ -156,7 +156,7 @@ std::optional<Value> ToNumericValue(const KeySpec& key, double number, double sl
   return Value(integer);
 }
 
-std::optional<Setting> ReadSetting(const KeySpec& key, const RawValue& raw, Complaints& complaints) {
+Setting ReadSetting(const KeySpec& key, const RawValue& raw, Complaints& complaints) {
   const bool is_text = std::holds_alternative<std::string>(raw.data);
   const bool is_number =
       std::holds_alternative<std::int64_t>(raw.data) || std::holds_alternative<double>(raw.data);
@@ -173,21 +173,19 @@ std::optional<Setting> ReadSetting(const KeySpec& key, const RawValue& raw, Comp
   } else {
     ComplainType(key, raw, complaints);
   }
-  if (!value) return std::nullopt;
+  if (!value) return {raw.at, std::monostate{}};
   if (std::string problem = RangeProblem(key, *value); !problem.empty()) {
     complaints.Add(raw.at, std::move(problem));
-    return std::nullopt;
+    return {raw.at, std::monostate{}};
   }
-  return Setting{raw.at, std::move(*value)};
+  return {raw.at, std::move(*value)};
 }
 
 std::string Label(const Setting& setting) {
-  if (const auto* expression = std::get_if<std::shared_ptr<const Expression>>(&setting.value)) {
-    return (*expression)->text();
-  }
-  const Value& value = std::get<Value>(setting.value);
-  const auto* text = std::get_if<std::string>(&value);
-  return text != nullptr ? *text : FormatValue(value);
+  if (const Expression* expression = setting.expression()) return expression->text();
+  if (setting.literal() == nullptr) return "?";
+  const auto* text = std::get_if<std::string>(setting.literal());
+  return text != nullptr ? *text : FormatValue(*setting.literal());
 }
 
 const Setting& DefaultSetting(int key) {

@@ -15,12 +15,19 @@ namespace headsweep {
 
 struct Setting {
   Position at;
-  std::variant<Value, std::shared_ptr<const Expression>> value;
+  // monostate: what was written is wrong and has been complained about; nothing that needs it is checked.
+  std::variant<Value, std::shared_ptr<const Expression>, std::monostate> value;
+
+  const Value* literal() const { return std::get_if<Value>(&value); }
+  const Expression* expression() const {
+    const auto* held = std::get_if<std::shared_ptr<const Expression>>(&value);
+    return held == nullptr ? nullptr : held->get();
+  }
 };
 
-// The value of `key` as written at `raw`; complains and returns nullopt if its type, range or spelling is
-// wrong.
-std::optional<Setting> ReadSetting(const KeySpec& key, const RawValue& raw, Complaints& complaints);
+// The value of `key` as written at `raw`. If its type, range or spelling is wrong: complains and holds
+// monostate.
+Setting ReadSetting(const KeySpec& key, const RawValue& raw, Complaints& complaints);
 
 // As written, for axes and messages: 32, 0.1, "embed / heads" (without quotes), [4, 2].
 std::string Label(const Setting& setting);

@@ -122,10 +122,8 @@ class StageReader {
   }
 
   void ReadKey(int key, const RawValue& raw) {
-    if (auto setting = ReadSetting(Key(key), raw, complaints_)) {
-      read_.push_back(std::make_unique<Setting>(std::move(*setting)));
-      settings_[static_cast<std::size_t>(key)] = read_.back().get();
-    }
+    read_.push_back(std::make_unique<Setting>(ReadSetting(Key(key), raw, complaints_)));
+    settings_[static_cast<std::size_t>(key)] = read_.back().get();
   }
 
   static std::vector<std::string> KnownNames() {

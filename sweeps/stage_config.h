@@ -1,7 +1,7 @@
 // StageConfig: the resolved, typed configuration of one unit of work. Every field has a key in the sweep
-// language and in a trial's config.toml (sweeps/schema.cc is the table: key, type, default, allowed range,
-// help). A stage's identity is a hash of the canonical form of this struct (without the run section), the
-// data's fingerprint and the numerics version.
+// language and in a trial's config.toml (sweeps/schema_table.cc is the table: key, type, default, allowed
+// range, help). A stage's identity is a hash of the canonical form of this struct (without the run section),
+// the data's fingerprint and the numerics version.
 #pragma once
 
 #include <cstdint>
