@@ -50,22 +50,25 @@ void CheckMaskedEqualsRemoved(const std::vector<float>& masked, const std::vecto
   }
 }
 
+int CurvePasses(const ModelShape& shape, const PruneConfig& config) {
+  int passes = 0, last = -1;
+  for (const CurvePoint& point : CurvePoints(shape, config.step, config.keep)) {
+    if (point.heads_removed != last) ++passes;
+    last = point.heads_removed;
+  }
+  return passes;
+}
+
 std::vector<PruningRow> MeasureCurve(Backend& backend, BatchPasses& passes, const PrunedModel& trained,
                                      const HeadOrder& order, const PruneConfig& config,
                                      std::span<const Batch> batches, const SplitCounts& counts) {
   HEADSWEEP_CHECK(!batches.empty(), "a curve over no examples");
-  const std::vector<CurvePoint> points = CurvePoints(trained.shape, config.step, config.keep);
-  int passes_needed = 0;
-  for (std::size_t i = 0; i < points.size(); ++i)
-    passes_needed += i == 0 || points[i].heads_removed != points[i - 1].heads_removed;
-  passes.Announce(passes_needed, batches);
-
   const Batch compared = FirstExamples(batches.front(), kComparedExamples);
   Model whole(backend, trained.shape, compared.B, Model::Purpose::kEvaluate);
   whole.SetParameters(trained.parameters);
 
   std::vector<PruningRow> rows;
-  for (const CurvePoint& point : points) {
+  for (const CurvePoint& point : CurvePoints(trained.shape, config.step, config.keep)) {
     PruningRow row = rows.empty() ? PruningRow{} : rows.back();
     row.fraction = point.fraction;
     if (rows.empty() || rows.back().heads_removed != point.heads_removed) {

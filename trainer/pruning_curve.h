@@ -17,6 +17,9 @@
 
 namespace headsweep {
 
+// Passes over the batches that a curve takes: points that remove equally many heads share one.
+int CurvePasses(const ModelShape& shape, const PruneConfig& config);
+
 // One row for each of CurvePoints(trained.shape, config.step, config.keep); points that remove equally many
 // heads are measured once. Heads are really removed: every point is a smaller model without gates. On the
 // first examples of the first batch it is compared with the trained model under gates; Error (with the place
