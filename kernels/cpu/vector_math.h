@@ -33,6 +33,25 @@ inline float Exp(float x) {
   return x < -87.3f ? 0.0f : p * scale;
 }
 
+// e^x for x <= 0 up to rounding, without the upper end's care; same accuracy, -infinity gives 0.
+inline float ExpOfNonPositive(float x) {
+  constexpr float kLog2E = 1.44269504088896341f, kLn2High = 0x1.62e4p-1f, kLn2Low = 1.42860682030941723e-6f;
+  constexpr float kRound = 0x1.8p23f;
+  const float shifted = x * kLog2E + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * kLn2High) - n * kLn2Low;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const float scale = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127u) << 23);
+  return x < -87.3f ? 0.0f : p * scale;
+}
+
 inline constexpr float kGeluOuter = 0.797884560802865356f;  // sqrt(2/pi)
 inline constexpr float kGeluInner = 0.044715f;
 

@@ -10,8 +10,11 @@ namespace headsweep::bench {
 
 struct Timing {
   std::vector<double> seconds;  // sorted
+  std::vector<double>
+      cpu_seconds;  // of the whole process, sorted: with one thread, free of what others do to the machine
 
   double Median() const;
+  double MedianCpu() const;
   double Minimum() const { return seconds.front(); }
 };
 
