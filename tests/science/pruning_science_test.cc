@@ -2,7 +2,9 @@
 // something.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <vector>
 
 #include "cluster/base/errors.h"
 #include "tests/support/corpora.h"
@@ -35,6 +37,23 @@ double IncreaseAtHalf(const StageTables& tables) {
   return 0;
 }
 
+// Spearman's rank correlation of two scores of the same heads.
+double RankCorrelation(const std::vector<double>& a, const std::vector<double>& b) {
+  const auto rank = [](const std::vector<double>& x, std::size_t i) {
+    return std::count_if(x.begin(), x.end(), [&](double other) { return other < x[i]; });
+  };
+  const auto n = static_cast<double>(a.size());
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const auto difference = static_cast<double>(rank(a, i) - rank(b, i));
+    squares += difference * difference;
+  }
+  return 1 - 6 * squares / (n * (n * n - 1));
+}
+
+// Scores as they are, not divided by the norm of their layer: in a small, briefly trained model the second
+// layer hardly matters, and that is just what the division hides (measured over three such models: half the
+// heads gone costs 0.03 nats by importance as it is, 0.3 to 1.1 divided, 0.6 to 0.8 at random).
 TEST(PruningScience, HalfTheHeadsGoneByImportanceCostLessThanAtRandom) {
   const std::string corpus = KjvCorpus();
   if (corpus.empty()) GTEST_SKIP() << "no King James Bible: set HEADSWEEP_CORPORA or install bible-kjv";
@@ -52,28 +71,40 @@ TEST(PruningScience, HalfTheHeadsGoneByImportanceCostLessThanAtRandom) {
   train.train.evaluate_examples = 64;
   train.train.checkpoint_every = 400;
   train.prune.step = 0.25;
+  train.prune.normalize = "none";
   train.prune.score_examples = 128;
   train.prune.evaluate_examples = 128;
   train.id = ComputeStageId(train);
   ASSERT_EQ(workspace.Run(train).outcome, control::kFinished);
 
-  const auto increase = [&](const std::string& order, std::uint64_t seed) {
-    const StageConfig prune = PruneStageOf(train, order, seed);
-    EXPECT_EQ(workspace.Run(prune).outcome, control::kFinished);
-    const StageTables tables = workspace.Result(prune).tables;
+  const auto prune = [&](const std::string& order, std::uint64_t seed) {
+    const StageConfig stage = PruneStageOf(train, order, seed);
+    EXPECT_EQ(workspace.Run(stage).outcome, control::kFinished);
+    const StageTables tables = workspace.Result(stage).tables;
     std::printf("%-12s seed %llu: loss + %.4f with half the heads, + %.4f without any\n", order.c_str(),
                 static_cast<unsigned long long>(seed), IncreaseAtHalf(tables),
                 tables.pruning.back().loss_increase);
-    return IncreaseAtHalf(tables);
+    return tables;
   };
   constexpr int kSeeds = 5;
   double random = 0;
-  for (int seed = 1; seed <= kSeeds; ++seed) random += increase("random", seed) / kSeeds;
-  const double importance = increase("importance", 0), ablation = increase("ablation", 0),
-               reversed = increase("reversed", 0);
-  EXPECT_LT(importance, random);
-  EXPECT_LT(ablation, random);
-  EXPECT_GT(reversed, importance);
+  for (int seed = 1; seed <= kSeeds; ++seed) random += IncreaseAtHalf(prune("random", seed)) / kSeeds;
+  const StageTables importance = prune("importance", 0), ablation = prune("ablation", 0);
+  EXPECT_LT(IncreaseAtHalf(importance), random / 2);
+  EXPECT_LT(IncreaseAtHalf(ablation), random / 2);
+  EXPECT_GT(IncreaseAtHalf(prune("reversed", 0)), IncreaseAtHalf(importance));
+
+  // The gradient at the gate tells what happens when the gate closes.
+  std::vector<double> slopes, losses;
+  for (std::size_t i = 0; i < importance.importance.size(); ++i) {
+    ASSERT_EQ(importance.importance[i].layer, ablation.ablation[i].layer);
+    ASSERT_EQ(importance.importance[i].head, ablation.ablation[i].head);
+    slopes.push_back(importance.importance[i].per_example);
+    losses.push_back(ablation.ablation[i].loss_increase);
+  }
+  const double correlation = RankCorrelation(slopes, losses);
+  std::printf("rank correlation of importance and single-head ablation: %.3f\n", correlation);
+  EXPECT_GT(correlation, 0.6);
 }
 
 }  // namespace
