@@ -73,8 +73,7 @@ ModelShape ShapeFromJson(const json& j) {
   return shape;
 }
 
-// --- Writing
-// -----------------------------------------------------------------------------------------------------------
+// --- Writing ---
 
 void AddTensors(const ParameterLayout& layout, const std::string& prefix, const std::vector<float>& values,
                 std::vector<TensorView>& tensors) {
@@ -141,8 +140,7 @@ void RemoveOld(FileSystem& files, const std::string& root, std::int64_t newest, 
   }
 }
 
-// --- Reading
-// -----------------------------------------------------------------------------------------------------------
+// --- Reading ---
 
 [[noreturn]] void Damaged(const std::string& path, const std::string& reason) {
   throw ConfigError(

@@ -57,8 +57,7 @@ std::uint64_t StreamOf(const std::string& name) { return Checksum(name) | (std::
 
 }  // namespace
 
-// --- Impl
-// ------------------------------------------------------------------------------------------------------------
+// --- Impl ---
 
 Model::Impl::Impl(Backend& backend_in, const ModelShape& shape_in, int max_examples_in, Purpose purpose_in)
     : backend(backend_in),
@@ -143,8 +142,7 @@ LossSum Model::Impl::SumLosses(const Batch& batch) {
   return sum;
 }
 
-// --- Model
-// -----------------------------------------------------------------------------------------------------------
+// --- Model ---
 
 Model::Model(Backend& backend, const ModelShape& shape, int max_examples, Purpose purpose)
     : impl_(std::make_unique<Impl>(backend, shape, max_examples, purpose)) {}

@@ -109,8 +109,7 @@ class TrainStage {
 
   bool IsWriter() const { return context_.collective.rank() == 0; }
 
-  // --- Resume and checkpoints
-  // ----------------------------------------------------------------------------------------
+  // --- Resume and checkpoints ---
 
   void Resume() {
     const std::string mine =
@@ -159,8 +158,7 @@ class TrainStage {
     if (metrics_) metrics_->Append(history_);
   }
 
-  // --- One step
-  // ------------------------------------------------------------------------------------------------------
+  // --- One step ---
 
   // One optimiser step over the effective batch. False: the loss or the gradient is not a finite number;
   // nothing was updated.
@@ -226,8 +224,7 @@ class TrainStage {
     return stop > 0;
   }
 
-  // --- Evaluation
-  // ----------------------------------------------------------------------------------------------------
+  // --- Evaluation ---
 
   bool IsEvaluated(const std::string& split) const {
     return std::any_of(history_.evaluations.begin(), history_.evaluations.end(),
@@ -295,8 +292,7 @@ class TrainStage {
     }
   }
 
-  // --- Ends
-  // ----------------------------------------------------------------------------------------------------------
+  // --- Ends ---
 
   StageOutcome Stopped() {
     WriteCheckpointNow();

@@ -21,8 +21,10 @@ std::int64_t TrainingBytes(const Backend& backend, const ModelShape& shape, int 
 
 int LargestMicroBatch(const Backend& backend, const ModelShape& shape, const TrainConfig& config,
                       std::int64_t available) {
-  for (int examples = MicroBatch(config); examples > 0; examples /= 2) {
-    if (TrainingBytes(backend, shape, examples) <= available) return examples;
+  const int wanted = MicroBatch(config);
+  for (int examples = wanted; examples > 0; --examples) {
+    const bool allowed = examples == wanted || config.batch % examples == 0;
+    if (allowed && TrainingBytes(backend, shape, examples) <= available) return examples;
   }
   return 0;
 }

@@ -16,7 +16,7 @@ int MicroBatch(
 // Model and optimiser for micro-batches of so many examples.
 std::int64_t TrainingBytes(const Backend& backend, const ModelShape& shape, int micro_batch);
 
-// The largest micro-batch (at most that of the configuration, halved again and again) that fits into
+// The micro-batch of the configuration, or else the largest below it that divides the batch and fits into
 // `available`; 0: none.
 int LargestMicroBatch(const Backend& backend, const ModelShape& shape, const TrainConfig& config,
                       std::int64_t available);

@@ -26,14 +26,14 @@ class TrainerProcess {
   static constexpr double kDeadline = 60;  // seconds; a run here takes a fraction of one
 
   // channel: with a control channel (else by hand). Its log goes to log_path.
-  TrainerProcess(const std::string& config, const std::string& workspace, const std::string& log_path, bool channel,
-                 const std::map<std::string, std::string>& environment = {}) {
+  TrainerProcess(const std::string& config, const std::string& workspace, const std::string& log_path,
+                 bool channel, const std::map<std::string, std::string>& environment = {}) {
     int sockets[2] = {-1, -1};
     if (channel && ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
       throw std::runtime_error("socketpair");
     }
-    std::vector<std::string> command = {std::string(HEADSWEEP_BINARY_DIR) + "/headsweep-trainer", config, "--workspace",
-                                        workspace};
+    std::vector<std::string> command = {std::string(HEADSWEEP_BINARY_DIR) + "/headsweep-trainer", config,
+                                        "--workspace", workspace};
     if (channel) command.insert(command.end(), {"--control-fd", "3"});
     std::vector<std::string> variables;
     for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
@@ -72,7 +72,8 @@ class TrainerProcess {
         return messages.back();
       }
       struct pollfd waiting = {channel_, POLLIN, 0};
-      if (::poll(&waiting, 1, static_cast<int>(kDeadline * 1000)) <= 0) throw std::runtime_error("no message in time");
+      if (::poll(&waiting, 1, static_cast<int>(kDeadline * 1000)) <= 0)
+        throw std::runtime_error("no message in time");
       char bytes[4096];
       const ssize_t n = ::read(channel_, bytes, sizeof bytes);
       if (n <= 0) return std::nullopt;

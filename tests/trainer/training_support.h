@@ -66,7 +66,7 @@ inline StageConfig SmallStage() {
   config.model.dropout = 0.1;
   config.train.steps = 20;
   config.train.batch = 6;
-  config.train.micro_batch = 4;
+  config.train.micro_batch = 3;
   config.train.learning_rate = 1e-2;
   config.train.warmup_steps = 3;
   config.train.label_smoothing = 0.1;
