@@ -235,11 +235,6 @@ void Core::Fail(int stage, const std::string& reported, const AttemptEnded& even
     Close(Phase::kStopping, kExitResumable,
           fmt::format("stage {} could not write or read: {}; repair that, then run `headsweep resume`",
                       event.stage.value(), event.message));
-  } else if (charged) {
-    Emit(Notice{
-        fmt::format("stage {} attempt {} failed ({}): {}; failure {} of {} allowed, next attempt in {} s",
-                    event.stage.value(), entry.status.attempt.value(), cause, event.message,
-                    entry.status.failures, plan_[static_cast<std::size_t>(stage)].retries, delay)});
   }
 }
 

@@ -126,7 +126,7 @@ class Core {
   double finished_flops() const;    // of finished stages plus the done part of running ones
   double total_flops() const { return total_flops_; }  // of all stages that can still be finished, and those that are
   bool ended() const { return ended_; }
-  bool stopping() const { return phase_ != Phase::kOpen; }
+  bool stopping() const { return stop_requested_; }  // the next StopRequested kills
   int slots() const { return pool_.usable(); }
   int busy_slots() const;
   double longest_chain_left() const;  // slot time in FLOPs per slot, of the stages that run or are ready

@@ -209,6 +209,8 @@ class RealFileSystem final : public FileSystem {
 
 }  // namespace
 
+bool FileSystem::IsDirectory(const std::string& path) const { return std::filesystem::is_directory(path); }
+
 FileSystem& FileSystem::Real() {
   static RealFileSystem files;
   return files;
@@ -221,7 +223,7 @@ void WriteFileDurably(FileSystem& files, const std::string& path, std::string_vi
 }
 
 void SealInPlace(FileSystem& files, const std::string& temporary, const std::string& path) {
-  if (std::filesystem::is_directory(temporary)) {
+  if (files.IsDirectory(temporary)) {
     for (const std::string& name : files.List(temporary)) files.SyncFile(JoinPath(temporary, name));
     files.SyncDirectory(temporary);
   } else {

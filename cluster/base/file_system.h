@@ -26,6 +26,7 @@ class FileSystem {
 
   virtual std::string ReadFile(const std::string& path) const = 0;
   virtual bool Exists(const std::string& path) const = 0;
+  virtual bool IsDirectory(const std::string& path) const;  // asks the real file system unless overridden
   virtual std::int64_t FileSize(const std::string& path) const = 0;
   virtual std::vector<std::string> List(const std::string& directory) const = 0;  // names, sorted; [] if absent
 
