@@ -40,14 +40,14 @@ float CrossEntropyRow(float* x, int V, int target, float maximum, float smoothin
 #pragma omp simd reduction(+ : sum_exp, sum_logits)
     for (int v = 0; v < V; ++v) {
       const float logit = x[v] - maximum;
-      sum_exp += cpu::Exp(logit);
+      sum_exp += cpu::ExpOfNonPositive(logit);
       sum_logits += logit;
     }
   } else {
 #pragma omp simd reduction(+ : sum_exp, sum_logits)
     for (int v = 0; v < V; ++v) {
       const float logit = x[v] - maximum;
-      const float e = cpu::Exp(logit);
+      const float e = cpu::ExpOfNonPositive(logit);
       sum_logits += logit;
       sum_exp += e;
       x[v] = e;

@@ -9,34 +9,14 @@
 
 namespace headsweep::cpu {
 
-// e^x, relative error below 2e-7. Below -87.3 exactly 0 (no denormals), above 88.3 infinity.
-// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7 (next term: 5e-9); 2^n
-// through the exponent bits. ln 2 is subtracted in two parts (the first has 12 bits, so that n times it is
-// exact).
-inline float Exp(float x) {
+namespace internal {
+
+// e^x for |x| small enough that 2^n is a normal number. x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its
+// Taylor polynomial of degree 7 (next term: 5e-9); 2^n through the exponent bits. ln 2 is taken off in two
+// parts, the first of 12 bits, so that n times it is exact.
+inline float ExpInRange(float x) {
   constexpr float kLog2E = 1.44269504088896341f, kLn2High = 0x1.62e4p-1f, kLn2Low = 1.42860682030941723e-6f;
   constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer, left in the low bits
-  float y = x < -87.3f ? -87.3f : x;
-  y = y > 88.7f ? 88.7f : y;
-  const float shifted = y * kLog2E + kRound;
-  const float n = shifted - kRound;
-  const float r = (y - n * kLn2High) - n * kLn2Low;
-  float p = 1.0f / 5040;
-  p = p * r + 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  const float scale = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127u) << 23);
-  return x < -87.3f ? 0.0f : p * scale;
-}
-
-// e^x for x <= 0 up to rounding, without the upper end's care; same accuracy, -infinity gives 0.
-inline float ExpOfNonPositive(float x) {
-  constexpr float kLog2E = 1.44269504088896341f, kLn2High = 0x1.62e4p-1f, kLn2Low = 1.42860682030941723e-6f;
-  constexpr float kRound = 0x1.8p23f;
   const float shifted = x * kLog2E + kRound;
   const float n = shifted - kRound;
   const float r = (x - n * kLn2High) - n * kLn2Low;
@@ -48,8 +28,22 @@ inline float ExpOfNonPositive(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const float scale = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127u) << 23);
-  return x < -87.3f ? 0.0f : p * scale;
+  return p * std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127u) << 23);
+}
+
+}  // namespace internal
+
+// e^x, relative error below 2e-7. Below -87.3 exactly 0 (no denormals), above 88.3 infinity.
+inline float Exp(float x) {
+  float y = x < -87.3f ? -87.3f : x;
+  y = y > 88.7f ? 88.7f : y;
+  return x < -87.3f ? 0.0f : internal::ExpInRange(y);
+}
+
+// The same for x <= 0 (up to rounding), a little faster: what a softmax needs. -infinity gives 0.
+inline float ExpOfNonPositive(float x) {
+  const float e = internal::ExpInRange(x);
+  return x < -87.3f ? 0.0f : e;
 }
 
 inline constexpr float kGeluOuter = 0.797884560802865356f;  // sqrt(2/pi)

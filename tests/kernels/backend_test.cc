@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
+#include <vector>
 
-#include "kernels/arena.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/philox.h"
 #include "tests/kernels/op_test.h"
 
 namespace headsweep {
@@ -55,21 +57,52 @@ TEST(CpuBackend, RefusesHeadSizesBeyondItsLimitByName) {
                Unsupported);
 }
 
-// Fixed chunks of work: our own reductions do not depend on the number of threads (products through oneDNN
-// may).
-TEST(CpuBackend, ReductionsGiveTheSameBitsForAnyThreadCount) {
-  std::vector<float> x;
-  for (int i = 0; i < 100003; ++i) x.push_back(static_cast<float>(std::sin(i)) * 3.7f);
-  float expected = 0, expected_sum = 0;
-  CpuBackend(1).SumOfSquares(x.data(), 100003, &expected);
-  CpuBackend(1).Sum(x.data(), 100003, &expected_sum);
+// What several ops give for the same random inputs, all in one vector. No op here is a product through
+// oneDNN.
+std::vector<float> ResultsOfOurLoops(int threads) {
+  constexpr int B = 3, T = 70, H = 3, D = 20, C = H * D, V = 11, R = B * T;
+  CpuBackend backend(threads);
+  std::uint64_t next = 0;
+  std::vector<std::vector<float>> buffers;
+  buffers.reserve(32);  // pointers into it stay good
+  const auto floats = [&](std::int64_t count) {
+    buffers.emplace_back();
+    for (std::int64_t i = 0; i < count; ++i) buffers.back().push_back(RandomUniform(1, 2, next++) - 0.5f);
+    return buffers.back().data();
+  };
+  const auto elements = [&](std::int64_t count) { return reinterpret_cast<Element*>(floats(count)); };
+  AttentionShape shape{B, T, T, H, D, 3 * C, 3 * C, true, nullptr, 0.2f, {0.1f, 5, 6, 0}};
+  Element *qkv = elements(R * 3 * C), *out = elements(R * C), *dout = elements(R * C),
+          *dqkv = elements(R * 3 * C);
+  float *lse = floats(B * H * T), *delta = floats(B * H * T);
+  backend.AttentionForward(shape, qkv, backend.Offset(qkv, C), backend.Offset(qkv, 2 * C), nullptr, out,
+                           nullptr, lse);
+  backend.AttentionBackward(shape, qkv, backend.Offset(qkv, C), backend.Offset(qkv, 2 * C), nullptr, out, lse,
+                            dout, dqkv, backend.Offset(dqkv, C), backend.Offset(dqkv, 2 * C), delta);
+  Element *gamma = elements(C), *y = elements(R * C), *dx = elements(R * C);
+  float *mean = floats(R), *rstd = floats(R), *d_gamma = floats(C), *d_beta = floats(C);
+  backend.LayerNormForward(out, nullptr, nullptr, gamma, gamma, y, mean, rstd, R, C, 1e-5f);
+  backend.LayerNormBackward(dout, out, gamma, mean, rstd, nullptr, dx, d_gamma, d_beta, R, C);
+  float* d_bias = floats(C);
+  backend.LinearBackward(dx, nullptr, nullptr, nullptr, nullptr, d_bias, R, 0, C, false);
+  std::vector<std::int32_t> tokens;
+  for (int r = 0; r < R; ++r) tokens.push_back(r * 7 % V);
+  float *d_table = floats(V * C), *d_positions = floats(T * C);
+  backend.EmbeddingBackward(tokens.data(), dx, d_table, d_positions, B, T, C, V, 1);
+  float* sums = floats(2);
+  backend.SumOfSquares(floats(100003), 100003, sums);
+  backend.Sum(buffers.back().data(), 100003, sums + 1);
+  std::vector<float> all;
+  for (const std::vector<float>& buffer : buffers) all.insert(all.end(), buffer.begin(), buffer.end());
+  return all;
+}
+
+TEST(CpuBackend, OurOwnLoopsGiveTheSameBitsForAnyThreadCount) {
+  const std::vector<float> expected = ResultsOfOurLoops(1);
   for (const int threads : {2, 3, 5}) {
-    float result = 0, sum = 0;
-    CpuBackend backend(threads);
-    backend.SumOfSquares(x.data(), 100003, &result);
-    backend.Sum(x.data(), 100003, &sum);
-    EXPECT_EQ(result, expected) << threads << " threads";
-    EXPECT_EQ(sum, expected_sum) << threads << " threads";
+    const std::vector<float> results = ResultsOfOurLoops(threads);
+    EXPECT_EQ(std::memcmp(results.data(), expected.data(), expected.size() * sizeof(float)), 0)
+        << threads << " threads";
   }
 }
 

@@ -41,6 +41,16 @@ TEST(VectorMath, ExpHandlesTheEnds) {
   EXPECT_TRUE(std::isnan(Exp(std::nanf(""))));
 }
 
+TEST(VectorMath, ExpOfNonPositiveIsExpThere) {
+  for (int i = 0; i <= 100000; ++i) {
+    const float x = -100.0f * static_cast<float>(i) / 100000;
+    ASSERT_EQ(ExpOfNonPositive(x), Exp(x)) << x;
+  }
+  EXPECT_EQ(ExpOfNonPositive(-kInfinity), 0.0f);
+  EXPECT_EQ(ExpOfNonPositive(-1e30f), 0.0f);
+  EXPECT_TRUE(std::isnan(ExpOfNonPositive(std::nanf(""))));
+}
+
 TEST(VectorMath, TanhIsAccurate) {
   const double worst = Worst(-20.0f, 20.0f, [](float x) {
     return std::abs(static_cast<double>(Tanh(x)) - std::tanh(static_cast<double>(x)));
