@@ -192,7 +192,9 @@ Ending RunGuarded(const Options& options, AgentChannel* channel) {
   } catch (const DeviceError& error) {
     return Failed(control::kExitDevice, control::kCauseDevice, error.what());
   } catch (const std::bad_alloc& error) {
-    return Failed(control::kExitOutOfMemory, control::kCauseOutOfMemory, error.what());
+    const std::string what = error.what();  // of OutOfMemory: what was needed, and what would fit
+    return Failed(control::kExitOutOfMemory, control::kCauseOutOfMemory,
+                  what == "std::bad_alloc" ? "out of memory: try a smaller train.micro_batch" : what);
   } catch (const std::exception& error) {
     return Failed(kExitFailed, control::kCauseError, error.what());
   }

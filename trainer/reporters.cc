@@ -22,7 +22,7 @@ void TerminalReporter::Started(std::int64_t step, std::int64_t steps) {
 void TerminalReporter::Progress(const std::string& phase, std::int64_t step, std::int64_t steps, double loss,
                                 double tokens_per_second) {
   const double now = clock_.Monotonic();
-  if (now - last_ < kTerminalSeconds) return;
+  if (phase == "load" || now - last_ < kTerminalSeconds) return;  // loading logs what it does itself
   last_ = now;
   LogInfo("{} {}/{}  loss {:.4f}  {:.0f} tokens/s", phase, step, steps, loss, tokens_per_second);
 }

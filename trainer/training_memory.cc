@@ -15,8 +15,11 @@ int MicroBatch(const TrainConfig& config) {
 }
 
 std::int64_t TrainingBytes(const Backend& backend, const ModelShape& shape, int micro_batch) {
+  const ParameterLayout layout(shape);
+  // A checkpoint holds weights and two moments on the host, and the bytes of the larger of its two files.
+  const std::int64_t checkpoint = 5 * layout.size() * std::int64_t{sizeof(float)};
   return static_cast<std::int64_t>(Model::PlannedBytes(backend, shape, micro_batch, Model::Purpose::kTrain)) +
-         Optimizer::PlannedBytes(ParameterLayout(shape));
+         Optimizer::PlannedBytes(layout) + checkpoint;
 }
 
 int LargestMicroBatch(const Backend& backend, const ModelShape& shape, const TrainConfig& config,

@@ -13,7 +13,7 @@ namespace headsweep {
 int MicroBatch(
     const TrainConfig& config);  // examples of one forward pass: micro_batch, or batch when it is 0
 
-// Model and optimiser for micro-batches of so many examples.
+// Model, optimiser and the writing of a checkpoint, for micro-batches of so many examples.
 std::int64_t TrainingBytes(const Backend& backend, const ModelShape& shape, int micro_batch);
 
 // The micro-batch of the configuration, or else the largest below it that divides the batch and fits into
