@@ -232,7 +232,7 @@ TEST_F(TrainerProgram, FailuresHaveACauseAMessageAndAnExitCode) {
       {"no such device", [](StageConfig& c) { c.run.device = "cuda"; }, {}, 2, "configuration", "cuda"},
       {"little memory",
        [](StageConfig&) {},
-       {{"HEADSWEEP_MEMORY_LIMIT", "100000"}},
+       {{"HEADSWEEP_MEMORY_LIMIT", "210000"}},
        12,
        "out-of-memory",
        "micro_batch"},
