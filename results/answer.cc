@@ -71,8 +71,8 @@ std::string TrendSentence(const Quality& quality, const QualityLine& line) {
   const std::string name = line.label.empty() ? "" : fmt::format("With {}, ", line.label);
   const std::string subject = name.empty() ? "Perplexity" : "perplexity";
   if (*best == &last) {
-    return fmt::format("{}{} is lowest at the largest value, {} = {} ({:+.1f} % against {}).", name, subject,
-                       quality.x_name, last.x_label, change(first, last), first.x_label);
+    return fmt::format("{}{} falls all the way to the largest value, {} = {}: {:.1f} % lower than at {}.",
+                       name, subject, quality.x_name, last.x_label, -change(first, last), first.x_label);
   }
   if (*best == &first) {
     return fmt::format("{}{} is lowest at {} = {} and {:.1f} % higher at {}.", name, subject, quality.x_name,

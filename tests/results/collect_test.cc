@@ -216,6 +216,7 @@ TEST(Collect, SevenHundredFilesNeedNoMoreMemoryThanAFew) {
   sweep.heads = {2};
   sweep.head_sizes = {std::int64_t{16}};
   sweep.seeds = 700;
+  sweep.steps = 6;
   sweep.orders = {};
   sweep.failures = false;
   CollectInput input = MakeSweep(sweep, dir / "stages");

@@ -90,7 +90,7 @@ TEST(Findings, OneSeedHasNoInterval) {
   EXPECT_EQ(FormatEstimate(quality.lines[0].points[1].perplexity, 1), "49.0");
   EXPECT_THAT(Answer(results, quality, {})[0], HasSubstr("one seed, so no interval"));
   EXPECT_THAT(Answer(results, quality, {})[1],
-              HasSubstr("lowest at the largest value, heads = 2 (-2.0 % against 1)"));
+              HasSubstr("falls all the way to the largest value, heads = 2: 2.0 % lower than at 1"));
 }
 
 TEST(Findings, SweepWithoutAxesHasOnePoint) {

@@ -212,7 +212,7 @@ class SweepMaker {
       input_.stages.push_back(stage);
       return;
     }
-    StageTables tables = MakeTrainTables(model);
+    StageTables tables = MakeTrainTables(model, sweep_.steps, std::max(1, sweep_.steps / 3));
     StageSummary summary = MakeSummary(model, tables);
     stage.state = "finished";
     if (sweep_.failures && number == 3) {

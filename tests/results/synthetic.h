@@ -32,6 +32,7 @@ struct SyntheticSweep {
   int seeds = 3;
   std::vector<std::string> orders = {"importance", "ablation", "random", "reversed"};
   int random_orders = 2;  // order seeds of "random"
+  int steps = 60;
   bool failures = true;   // one trial failed, one diverged, one still waiting
 };
 
