@@ -2,8 +2,9 @@
 // a HeadProbe. Not here: cutting heads out (head_surgery.h), measuring the curve along an order (pruning.h).
 //
 // To add an order: write a function (HeadProbe&, const PruneConfig&) -> HeadOrder in head_orders.cc and name
-// it in the table of KnownOrders() there. It usually ends in OrderByScore(), which keeps the rules that hold
-// for every order:
+// it in the table of KnownOrders() there; name it among the choices of prune.order in sweeps/schema_table.cc
+// (a test compares the two). It usually ends in OrderByScore(), which keeps the rules that hold for every
+// order:
 //   - the result is a permutation of all heads of the trained model;
 //   - ties go by (layer, head), so an order is a function of its scores;
 //   - with `keep` = k the last k heads of every layer come after all others, so that they are never removed.

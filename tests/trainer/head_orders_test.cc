@@ -9,6 +9,7 @@
 #include <random>
 
 #include "cluster/base/errors.h"
+#include "sweeps/schema.h"
 #include "tests/trainer/head_samples.h"
 
 namespace headsweep {
@@ -191,6 +192,12 @@ TEST(HeadOrders, RandomPutsEveryHeadFirstEquallyOften) {
   for (config.seed = 1; config.seed <= 4000; ++config.seed)
     ++first[FlatHead(probe.shape(), MakeHeadOrder(probe, config).heads[0])];
   for (const int count : first) EXPECT_NEAR(count, 1000, 140);  // five standard deviations
+}
+
+TEST(HeadOrders, AreThoseThatASweepMayName) {
+  std::vector<std::string> names;
+  for (const KnownOrder& known : KnownOrders()) names.push_back(known.name);
+  EXPECT_THAT(Key(FindKey("prune.order")).choices, UnorderedElementsAreArray(names));
 }
 
 TEST(HeadOrders, UnknownNamesAndScoresThatAreNoNumbersAreErrors) {
