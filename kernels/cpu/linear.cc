@@ -38,6 +38,15 @@ void BiasActivationRows(const float* bias, float* pre, float* y, std::int64_t be
   }
 }
 
+// result = gradient * derivative(x). A function of its own: inlined into a parallel region, GCC 12 vectorises
+// less.
+template <class Derivative>
+[[gnu::noinline]] void MultiplyByDerivative(const float* gradient, const float* x, float* result,
+                                            std::int64_t count, Derivative derivative) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) result[i] = gradient[i] * derivative(x[i]);
+}
+
 }  // namespace
 
 void CpuBackend::LinearForward(const Element* x, const Element* weight, const Element* bias, Element* y,
@@ -111,12 +120,12 @@ void CpuBackend::ActivationBackward(const Element* dy, const Element* pre, Eleme
         if (result != gradient) std::copy(gradient + begin, gradient + end, result + begin);
         break;
       case Activation::kGelu:
-#pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) result[i] = gradient[i] * cpu::GeluDerivative(x[i]);
+        MultiplyByDerivative(gradient + begin, x + begin, result + begin, end - begin,
+                             [](float value) { return cpu::GeluDerivative(value); });
         break;
       case Activation::kRelu:
-#pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) result[i] = x[i] > 0 ? gradient[i] : 0.0f;
+        MultiplyByDerivative(gradient + begin, x + begin, result + begin, end - begin,
+                             [](float value) { return value > 0 ? 1.0f : 0.0f; });
         break;
     }
   });
