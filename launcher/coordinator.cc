@@ -1,5 +1,6 @@
 #include "launcher/coordinator.h"
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
@@ -91,8 +92,12 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     bool clean = true;
     for (const auto& [id, node] : nodes) clean = clean && !node.lost;
     for (const auto& [id, node] : nodes) Send(id, {{message::kType, message::kEnd}, {"clean", clean}});
-    if (!end.reason.empty()) display.Line(end.reason);
-    if (on_end) std::exchange(on_end, nullptr)(end.exit_code, clean);
+    // Later, so that the line of the stage that ended last comes before.
+    boost::asio::post(timer.get_executor(), [self = shared_from_this(), end, clean] {
+      self->display.EndProgress();
+      if (!end.reason.empty()) self->display.Line(end.reason);
+      if (self->on_end) std::exchange(self->on_end, nullptr)(end.exit_code, clean);
+    });
   }
 
   void Send(NodeId to, const nlohmann::json& message) {

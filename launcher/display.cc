@@ -1,6 +1,5 @@
 #include "launcher/display.h"
 
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -16,9 +15,9 @@ constexpr int kBarWidth = 24;
 
 }  // namespace
 
-Display::Display(std::FILE* out, bool quiet) : out_(out), quiet_(quiet) {
+Display::Display(std::FILE* out, bool quiet, bool bar) : out_(out), quiet_(quiet) {
   const char* kind = std::getenv("TERM");
-  terminal_ = ::isatty(::fileno(out)) == 1 && kind != nullptr && std::strcmp(kind, "dumb") != 0;
+  terminal_ = bar && ::isatty(::fileno(out)) == 1 && kind != nullptr && std::strcmp(kind, "dumb") != 0;
 }
 
 Display::~Display() { ClearBar(); }
@@ -32,7 +31,7 @@ void Display::Always(const std::string& text) { Print(text); }
 void Display::Progress(double fraction, const std::string& text, double now) {
   fraction_ = std::clamp(fraction, 0.0, 1.0);
   text_ = text;
-  if (quiet_) return;
+  if (quiet_ || ended_) return;
   if (now < last_drawn_ + (terminal_ ? kTerminalInterval : kPlainInterval)) return;
   const bool first = last_drawn_ < 0;
   last_drawn_ = now;
@@ -43,18 +42,28 @@ void Display::Progress(double fraction, const std::string& text, double now) {
   }
 }
 
+void Display::EndProgress() {
+  ClearBar();
+  ended_ = true;
+}
+
 void Display::Print(const std::string& text) {
   const bool redraw = bar_drawn_;
   ClearBar();
-  fmt::print(out_, "{}\n", text);
+  Write(text + "\n");
   if (redraw) DrawBar();
+}
+
+// A reader that has gone away (`headsweep run | head`) must not end the sweep: what cannot be written is
+// dropped.
+void Display::Write(const std::string& text) {
+  std::fputs(text.c_str(), out_);
   std::fflush(out_);
 }
 
 void Display::ClearBar() {
   if (!bar_drawn_) return;
-  fmt::print(out_, "\r\x1b[K");
-  std::fflush(out_);
+  Write("\r\x1b[K");
   bar_drawn_ = false;
 }
 
@@ -63,8 +72,7 @@ void Display::DrawBar() {
   std::string line = "[" + std::string(static_cast<std::size_t>(full), '#') +
                      std::string(static_cast<std::size_t>(kBarWidth - full), '.') + "] " + text_;
   line.resize(std::min(line.size(), static_cast<std::size_t>(std::max(10, Columns() - 1))));
-  fmt::print(out_, "\r{}\x1b[K", line);
-  std::fflush(out_);
+  Write("\r" + line + "\x1b[K");
   bar_drawn_ = true;
 }
 

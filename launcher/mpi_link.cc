@@ -59,9 +59,9 @@ MpiEnvironment DetectMpi() {
   return found;
 }
 
-MpiWorld::MpiWorld(int& argc, char**& argv, int expected_size) {
+MpiWorld::MpiWorld(int expected_size) {
   int provided = 0;
-  if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
     throw CommError("MPI", "MPI_Init", 0,
                     "it failed; is this program started by the mpirun of the same MPI?");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

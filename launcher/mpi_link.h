@@ -28,7 +28,7 @@ MpiEnvironment DetectMpi();
 class MpiWorld {
  public:
   // MPI_Init; then checks that there are expected_size ranks. Throws ConfigError when not.
-  MpiWorld(int& argc, char**& argv, int expected_size);
+  explicit MpiWorld(int expected_size);
   // When Finish was not called (an exception), the other ranks are ended too: MPI_Abort.
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
@@ -42,6 +42,7 @@ class MpiWorld {
   // clean: MPI_Finalize (all ranks must call it). Otherwise nothing: Finalize would wait for the dead, so the
   // process must end by _exit.
   void Finish(bool clean);
+  bool finished() const { return finished_; }
 
  private:
   int rank_ = 0, size_ = 1, rank_on_host_ = 0, ranks_on_host_ = 1;

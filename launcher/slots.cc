@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <string>
-#include <thread>
+
+#include "cluster/topology.h"
 
 namespace headsweep {
 namespace {
@@ -23,35 +21,18 @@ std::vector<int> AffinityOf(pid_t pid) {
   return cpus;
 }
 
-// CPUs' worth of time that the control group allows (cgroup v2 cpu.max, or v1 cfs quota); 0 = no limit, or
-// not known.
-double CpuQuota() {
-  std::ifstream v2("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (v2 >> quota >> period && quota != "max" && period > 0) return std::atof(quota.c_str()) / period;
-  std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-      v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  double microseconds = 0;
-  if (v1_quota >> microseconds && v1_period >> period && microseconds > 0 && period > 0)
-    return microseconds / period;
-  return 0;
-}
-
 }  // namespace
 
 std::vector<int> UsableCpus() {
-  std::vector<int> cpus = AffinityOf(0);
+  TopologySources sources;
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && std::getenv("SLURM_STEP_NUM_TASKS") == nullptr) {
     const std::vector<int> daemon = AffinityOf(::getppid());
-    if (daemon.size() > cpus.size()) cpus = daemon;
+    if (daemon.size() > AffinityOf(0).size()) sources.affinity = daemon;
   }
-  if (cpus.empty())
-    for (unsigned cpu = 0; cpu < std::max(1u, std::thread::hardware_concurrency()); ++cpu)
-      cpus.push_back(static_cast<int>(cpu));
-  const double quota = CpuQuota();
-  if (quota > 0)
-    cpus.resize(std::min(cpus.size(), static_cast<std::size_t>(std::max(1.0, std::floor(quota)))));
+  const Topology topology = DetectTopology(sources);
+  std::vector<int> cpus;
+  for (const CpuCore& core : topology.cores) cpus.push_back(core.threads.front());
+  cpus.resize(std::min(cpus.size(), static_cast<std::size_t>(topology.worker_slots())));
   return cpus;
 }
 

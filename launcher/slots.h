@@ -7,9 +7,9 @@
 
 namespace headsweep {
 
-// The CPUs this process may use: its affinity; under mpirun that of mpirun's daemon, since mpirun binds each
-// rank to a core or two, which says nothing about what the rank's trials may use. Cut down to the CPU quota
-// of the control group, if any.
+// One hardware thread of each core that this process may use; no more than the control group's CPU quota.
+// Under mpirun the affinity that counts is that of mpirun's daemon: mpirun binds each rank to a core or two,
+// which says nothing about what the rank's trials may use.
 std::vector<int> UsableCpus();
 
 struct SlotRequest {

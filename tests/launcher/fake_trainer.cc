@@ -29,6 +29,7 @@
 #include <fstream>
 #include <string>
 
+#include "results/stage_file.h"
 #include "trainer/control_protocol.h"
 
 namespace {
@@ -99,7 +100,13 @@ class FakeTrainer {
       Event("step-" + std::to_string(step));
     }
     if (faulty_ && !Env("FAKE_CLAIM").empty()) return Done("finished", "", ""), 0;
-    std::ofstream(trial_ / "result.tmp") << "fake result of " << stage_ << " after " << steps << " steps";
+    headsweep::Provenance provenance;
+    provenance.stage_id = stage_;
+    provenance.kind = "train";
+    headsweep::StageSummary summary;
+    summary.digest = "digest-of-" + stage_;
+    fs::remove(trial_ / "result.tmp");
+    headsweep::WriteStageFile(trial_ / "result.tmp", provenance, {}, summary);
     fs::rename(trial_ / "result.tmp", trial_ / "result.h5");
     Event("finish");
     Done("finished", "", "");

@@ -1,0 +1,84 @@
+#include <boost/program_options/value_semantic.hpp>
+
+#include <iostream>
+
+#include "cluster/base/errors.h"
+#include "data/corpus.h"
+#include "launcher/commands/command.h"
+#include "launcher/commands/run_options.h"
+#include "launcher/nearest.h"
+#include "launcher/workspace.h"
+
+namespace headsweep {
+namespace {
+
+namespace po = boost::program_options;
+
+void PrintPrepared(const PreparedCorpus& corpus) {
+  std::cout << fmt::format("{} {}  {} pieces of vocabulary; sentences: {} train, {} valid, {} test\n  {}\n",
+                           corpus.fingerprint, corpus.name, corpus.vocabulary, corpus.train.sentences,
+                           corpus.valid.sentences, corpus.test.sentences, corpus.directory);
+}
+
+int Prepare(const Arguments& arguments, const Workspace& workspace) {
+  if (arguments.positional.size() != 2)
+    throw ConfigError("data prepare: name a corpus\nusage: headsweep data prepare CORPUS [options]");
+  CorpusRequest request{.corpus = arguments.Positional(1), .vocabulary = arguments.Number("vocabulary")};
+  if (request.corpus.find('/') != std::string::npos) request.corpus = AbsolutePath(request.corpus);
+  PrintPrepared(PrepareCorpus(request, workspace.DataRoot(), FileSystem::Real(),
+                              [](const std::string& phase) { std::cerr << phase << "\n"; }));
+  return kExitDone;
+}
+
+int List(const Workspace& workspace) {
+  std::cout << "known corpora\n";
+  for (const KnownCorpus& corpus : KnownCorpora())
+    std::cout << fmt::format("  {:<8} {} (package {})\n", corpus.name, corpus.description, corpus.package);
+  std::cout << "prepared in " << workspace.DataRoot() << "\n";
+  const FileSystem& files = FileSystem::Real();
+  int count = 0;
+  for (const std::string& name : files.List(workspace.DataRoot())) {
+    const std::string directory = JoinPath(workspace.DataRoot(), name);
+    if (!files.Exists(directory + "/corpus.json")) continue;
+    PrintPrepared(OpenPreparedCorpus(directory, files));
+    ++count;
+  }
+  if (count == 0) std::cout << "  none yet\n";
+  return kExitDone;
+}
+
+int RunData(const Arguments& arguments) {
+  const Workspace workspace(arguments.Text("workspace"));
+  const std::string action = arguments.Positional(0);
+  if (action == "prepare") return Prepare(arguments, workspace);
+  if (action == "list" && arguments.positional.size() == 1) return List(workspace);
+  const std::string nearest = NearestName(action, {"prepare", "list"});
+  throw ConfigError(
+      fmt::format("data: no action \"{}\"{}; there are: prepare CORPUS, list", action,
+                  nearest.empty() || nearest == action ? "" : "; did you mean " + nearest + "?"));
+}
+
+}  // namespace
+
+SubCommand MakeDataCommand() {
+  SubCommand command{.name = "data",
+                  .arguments = "prepare CORPUS | list",
+                  .least = 1,
+                  .most = 2,
+                  .summary = "tokenises a text ahead of time, or lists the corpora",
+                  .details =
+                      "A corpus is a known name or the path (with a /) of a UTF-8 text, one sentence a line. "
+                      "`run` prepares\n"
+                      "what it needs by itself.\n\n"
+                      "examples\n"
+                      "  headsweep data list\n"
+                      "  headsweep data prepare kjv --vocabulary 2000\n"
+                      "  headsweep data prepare ./my-text.txt\n",
+                  .run = RunData};
+  AddWorkspaceOption(command);
+  command.options.add_options()("vocabulary", po::value<int>()->default_value(4000)->value_name("N"),
+                                "pieces of sub-words");
+  return command;
+}
+
+}  // namespace headsweep

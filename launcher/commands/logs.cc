@@ -1,0 +1,61 @@
+#include <boost/program_options/value_semantic.hpp>
+
+#include <iostream>
+
+#include "cluster/base/errors.h"
+#include "launcher/commands/command.h"
+#include "launcher/workspace.h"
+
+namespace headsweep {
+namespace {
+
+namespace po = boost::program_options;
+
+// The last `lines` lines of text; all for 0.
+std::string Tail(const std::string& text, int lines) {
+  if (lines <= 0) return text;
+  std::size_t start = text.size();
+  if (start > 0 && text.back() == '\n') --start;
+  for (int i = 0; i < lines && start != std::string::npos; ++i)
+    start = start == 0 ? std::string::npos : text.rfind('\n', start - 1);
+  return start == std::string::npos ? text : text.substr(start + 1);
+}
+
+int RunLogs(const Arguments& arguments) {
+  const FileSystem& files = FileSystem::Real();
+  const Workspace workspace(arguments.Text("workspace"));
+  const bool named = arguments.positional.size() == 2;
+  if (named) workspace.ChooseSweep(files, arguments.Positional(0));
+  const std::string stage = workspace.ChooseTrial(files, arguments.Positional(named ? 1 : 0));
+  const std::vector<int> attempts = workspace.Attempts(files, stage);
+  if (attempts.empty()) throw ConfigError(fmt::format("trial {} was never started", stage));
+  const int wanted = arguments.Number("attempt");
+  const int attempt = wanted > 0 ? wanted : attempts.back();
+  const std::string path = workspace.AttemptLog(stage, attempt);
+  if (!files.Exists(path)) throw ConfigError(fmt::format("there is no {}", path));
+  std::cerr << "== " << path << " (attempt " << attempt << " of " << attempts.size() << ")\n";
+  std::cout << Tail(files.ReadFile(path), arguments.Number("lines"));
+  return kExitDone;
+}
+
+}  // namespace
+
+SubCommand MakeLogsCommand() {
+  SubCommand command{.name = "logs",
+                  .arguments = "[NAME] STAGE",
+                  .least = 1,
+                  .most = 2,
+                  .summary = "prints the log of a trial; STAGE is its id or the first digits of it",
+                  .details =
+                      "examples\n"
+                      "  headsweep logs 3fa0\n"
+                      "  headsweep logs my-first-sweep 3fa0 -n 0 --attempt 1\n",
+                  .run = RunLogs};
+  AddWorkspaceOption(command);
+  command.options.add_options()("lines,n", po::value<int>()->default_value(40)->value_name("LINES"),
+                                "the last LINES; 0: all")(
+      "attempt", po::value<int>()->default_value(0)->value_name("N"), "of this attempt; 0: the latest");
+  return command;
+}
+
+}  // namespace headsweep

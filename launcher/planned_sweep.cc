@@ -1,0 +1,106 @@
+#include "launcher/planned_sweep.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "cluster/base/errors.h"
+#include "data/corpus.h"
+#include "launcher/journal.h"
+#include "sweeps/cost.h"
+
+namespace headsweep {
+namespace {
+
+std::string FormatAxis(const AxisValue& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return fmt::format("{}", *integer);
+  if (const auto* number = std::get_if<double>(&value)) return fmt::format("{}", *number);
+  return std::get<std::string>(value);
+}
+
+const char* KindName(StageKind kind) { return kind == StageKind::kTrain ? "train" : "prune"; }
+
+}  // namespace
+
+PlannedSweep PlanSweep(Sweep sweep, const FingerprintOf& fingerprint_of) {
+  PlannedSweep planned{.sweep = sweep, .plan = MakePlan(sweep, fingerprint_of), .index = {}};
+  for (std::size_t i = 0; i < planned.plan.stages.size(); ++i) {
+    const StageConfig& config = planned.plan.stages[i].config;
+    planned.index.emplace(config.id, i);
+    if (config.run.devices != 1)
+      throw ConfigError(
+          {Diagnostic{sweep.file(), 0, 0,
+                      fmt::format("run.devices = {}: this version trains each trial in one process; leave it "
+                                  "at 1 (run.threads gives the process more CPU threads)",
+                                  config.run.devices)}});
+  }
+  return planned;
+}
+
+std::vector<StageSpec> PlannedSweep::Specs() const {
+  std::vector<StageSpec> specs;
+  specs.reserve(plan.stages.size());
+  for (const PlanStage& stage : plan.stages) {
+    std::optional<StageId> parent;
+    if (stage.parent >= 0) parent = StageId(plan.stages[static_cast<std::size_t>(stage.parent)].config.id);
+    specs.push_back({.id = StageId(stage.config.id),
+                     .parent = parent,
+                     .kind = KindName(stage.config.kind),
+                     .slots = stage.config.run.devices,
+                     .retries = stage.config.run.retries,
+                     .flops = EstimateCost(stage.config, CostModel{}).flops});
+  }
+  return specs;
+}
+
+int PlannedSweep::threads() const {
+  int threads = 1;
+  for (const PlanStage& stage : plan.stages) threads = std::max(threads, stage.config.run.threads);
+  return threads;
+}
+
+std::string PlannedSweep::Describe(const std::string& id) const {
+  const PlanStage& stage = plan.stages[index.at(id)];
+  if (stage.config.kind == StageKind::kPrune) {
+    const std::string seed =
+        stage.config.prune.order == "random" ? fmt::format("({})", stage.config.prune.seed) : "";
+    const std::string parent = Describe(plan.stages[static_cast<std::size_t>(stage.parent)].config.id);
+    return "prune " + stage.config.prune.order + seed + " of" + parent.substr(std::string("train").size());
+  }
+  std::string text = "train";
+  if (stage.points.empty()) return text;
+  const std::vector<int>& point = stage.points.front();
+  for (std::size_t axis = 0; axis < plan.axes.size() && axis < point.size(); ++axis) {
+    if (point[axis] < 0) continue;
+    const AxisValue& value = plan.axes[axis].values.at(static_cast<std::size_t>(point[axis]));
+    text += " " + plan.axes[axis].name + "=" + FormatAxis(value);
+  }
+  return text;
+}
+
+std::string PlannedSweep::ConfigToml(const std::string& stage, int divisor) const {
+  StageConfig smaller = config(stage);
+  if (divisor > 1) {
+    const int size = smaller.train.micro_batch > 0 ? smaller.train.micro_batch : smaller.train.batch;
+    int micro_batch = std::max(1, size / divisor);
+    while (smaller.train.batch % micro_batch != 0) --micro_batch;
+    smaller.train.micro_batch = micro_batch;
+  }
+  return FormatStageConfig(smaller);
+}
+
+Sweep LoadKeptSweep(const Workspace& workspace, const FileSystem& files, const std::string& name) {
+  std::string file = workspace.SweepToml(name);
+  for (const JournalEvent& event : ReadJournal(files, workspace.Journal(name)).events) {
+    const auto field = event.fields.find("file");
+    if (event.type == journal::kSweepStarted && field != event.fields.end()) file = field->second;
+  }
+  return Sweep::Parse(files.ReadFile(workspace.SweepToml(name)), file);
+}
+
+FingerprintOf FingerprintOfSource() {
+  return [](const TaskConfig& task) {
+    return CorpusFingerprint({.corpus = task.corpus, .vocabulary = task.vocabulary});
+  };
+}
+
+}  // namespace headsweep

@@ -1,0 +1,343 @@
+#include "launcher/session.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include <climits>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "cluster/base/clock.h"
+#include "cluster/base/errors.h"
+#include "cluster/base/hash.h"
+#include "cluster/base/log.h"
+#include "data/corpus.h"
+#include "launcher/agent.h"
+#include "launcher/coordinator.h"
+#include "launcher/messages.h"
+#include "launcher/mpi_link.h"
+#include "launcher/planned_sweep.h"
+#include "launcher/process.h"
+#include "launcher/result_check.h"
+#include "launcher/slots.h"
+#include "launcher/sweep_lock.h"
+
+namespace headsweep {
+namespace {
+
+constexpr double kFlushTimeout = 5;      // for the last messages to other ranks
+constexpr double kReportTimeout = 3600;  // collect and report of a very large sweep
+
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+std::string FindTrainer() {
+  const char* set = std::getenv("HEADSWEEP_TRAINER");
+  const std::string path = set != nullptr && *set != '\0' ? set : ProgramDirectory() + "/headsweep-trainer";
+  if (::access(path.c_str(), X_OK) != 0)
+    throw ConfigError(
+        fmt::format("the trainer {} is not there, or not executable; build the target headsweep-trainer, or "
+                    "let HEADSWEEP_TRAINER name it",
+                    path));
+  return path;
+}
+
+AgentOptions MakeAgentOptions(const SessionOptions& options, const Timing& timing, const MpiWorld* world) {
+  AgentOptions agent;
+  agent.host = HostName();
+  agent.trainer = FindTrainer();
+  agent.cpus = UsableCpus();
+  agent.slots = options.slots;
+  if (world != nullptr) {
+    agent.rank_on_host = world->rank_on_host();
+    agent.ranks_on_host = world->ranks_on_host();
+  }
+  agent.timing = timing;
+  return agent;
+}
+
+// Requests to stop, as long as the object lives: SIGINT, SIGTERM, SIGUSR2 (batch systems), SIGHUP (a closed
+// terminal).
+class StopSignals {
+ public:
+  StopSignals(boost::asio::io_context& loop, std::function<void(const std::string&)> on_signal)
+      : signals_(loop, SIGINT, SIGTERM, SIGUSR2), on_signal_(std::move(on_signal)) {
+    signals_.add(SIGHUP);
+    Wait();
+  }
+
+ private:
+  void Wait() {
+    signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+      if (error) return;
+      on_signal_(signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", ::sigabbrev_np(signal)));
+      Wait();
+    });
+  }
+  boost::asio::signal_set signals_;
+  std::function<void(const std::string&)> on_signal_;
+};
+
+int RunAgentRank(const SessionOptions& options, const Timing& timing, MpiWorld& world) {
+  StartLog(fmt::format("agent {}", world.rank()), LogLevel::kWarning);
+  SystemClock clock;
+  boost::asio::io_context loop;
+  MpiLink link(loop, world);
+  std::optional<bool> clean;
+  {
+    Agent agent(loop, link, FileSystem::Real(), clock, MakeAgentOptions(options, timing, &world));
+    StopSignals signals(loop, [&](const std::string& name) { agent.OnSignal(name); });
+    agent.Start([&](bool is_clean) {
+      clean = is_clean;
+      loop.stop();
+    });
+    loop.run();
+  }
+  link.Flush(kFlushTimeout);
+  world.Finish(clean.value_or(false));
+  if (!clean.value_or(false))
+    std::_Exit(kExitResumable);  // MPI's exit handlers would wait for the lost ranks
+  return kExitDone;
+}
+
+// The coordinator's side of a session, in the order in which things happen.
+class Session {
+ public:
+  Session(const SessionOptions& options, const Timing& timing, MpiWorld* world, boost::asio::io_context& loop,
+          MpiLink* ranks)
+      : options_(options),
+        timing_(timing),
+        world_(world),
+        loop_(loop),
+        ranks_(ranks),
+        workspace_(options.workspace),
+        display_(stdout, options.quiet, /*bar=*/world == nullptr) {}
+
+  bool looping() const { return looping_; }
+
+  int Run(const std::function<Sweep(const Workspace&, const FileSystem&)>& load) {
+    const AgentOptions agent = MakeAgentOptions(options_, timing_, world_);
+    Sweep sweep = load(workspace_, files_);
+    for (const Diagnostic& warning : sweep.warnings()) display_.Line("warning: " + ToString(warning));
+    // What cannot run is refused before anything is written. (A large grid's points are checked one by one
+    // further down.)
+    if (sweep.point_count() <= Sweep::kCheckedWhole) PlanSweep(sweep, nullptr);
+    planned_.emplace(PlanSweep(std::move(sweep), [this](const TaskConfig& task) { return Prepare(task); }));
+    for (const Diagnostic& warning : planned_->plan.warnings) display_.Line("warning: " + ToString(warning));
+    const std::string& name = planned_->plan.name;
+    files_.CreateDirectories(workspace_.SweepDirectory(name));
+    std::optional<SweepLock> lock(std::in_place, workspace_.Lock(name), options_.take_over);
+    if (lock->predecessor())
+      display_.Line(fmt::format(
+          "the launcher before (process {} on {}) ended without a word; going on from its journal",
+          lock->predecessor()->pid, lock->predecessor()->host));
+    KeepSweepFile();
+    auto [exit_code, clean] = Supervise(agent);
+    if (world_ != nullptr) {
+      if (ranks_ != nullptr) ranks_->Flush(kFlushTimeout);
+      world_->Finish(clean);
+    }
+    exit_code = Conclude(exit_code);
+    if (world_ != nullptr && !clean) {  // MPI's exit handlers would wait for the lost ranks
+      lock.reset();
+      std::fflush(nullptr);
+      std::_Exit(exit_code);
+    }
+    return exit_code;
+  }
+
+ private:
+  std::string Prepare(const TaskConfig& task) {
+    const PreparedCorpus corpus =
+        PrepareCorpus({.corpus = task.corpus, .vocabulary = task.vocabulary}, workspace_.DataRoot(), files_,
+                      [&](const std::string& phase) { display_.Line("data: " + phase); });
+    return corpus.fingerprint;
+  }
+
+  // The workspace's own copy: what `resume`, `status` and `collect` read.
+  void KeepSweepFile() {
+    const std::string path = workspace_.SweepToml(planned_->plan.name);
+    const std::string& text = planned_->sweep.text();
+    if (files_.Exists(path) && files_.ReadFile(path) == text) return;
+    WriteFileDurably(files_, path, text);
+  }
+
+  std::map<StageId, std::string> FindDone() {
+    std::vector<std::string> ids;
+    for (const auto& [id, position] : planned_->index) ids.push_back(id);
+    const ResultCheck check = CheckResults(workspace_, files_, ids);
+    for (const auto& [id, why] : check.damaged)
+      display_.Always(fmt::format("result of {} is damaged ({}); moved to {}, it runs again", id, why,
+                                  SetAsideDamaged(workspace_, files_, id)));
+    std::map<StageId, std::string> done;
+    for (const auto& [id, summary] : check.done) done.emplace(StageId(id), summary);
+    return done;
+  }
+
+  JournalEvent SweepStarted(bool automatic) const {
+    JournalEvent event;
+    event.type = journal::kSweepStarted;
+    event.fields = {{"sweep", planned_->plan.name},
+                    {"file", planned_->sweep.file()},
+                    {"toml_hash", HashHex(planned_->sweep.text())},
+                    {"stages", std::to_string(planned_->plan.stages.size())},
+                    {"pid", std::to_string(::getpid())},
+                    {"host", HostName()},
+                    {"version", HEADSWEEP_VERSION},
+                    {"automatic", automatic ? "yes" : "no"}};
+    return event;
+  }
+
+  struct End {
+    int exit_code = kExitFailed;
+    bool clean = true;
+  };
+
+  // The event loop, from the first agent to the last trainer.
+  End Supervise(const AgentOptions& agent_options) {
+    Journal journal(files_, workspace_.Journal(planned_->plan.name), clock_);
+    if (journal.history().torn)
+      display_.Line("the journal's last line was cut off by a crash; nothing that was acted on is missing");
+    const std::map<StageId, std::string> done = FindDone();
+    const char* restarts = std::getenv("SLURM_RESTART_COUNT");
+    CorePolicy policy;
+    policy.hang_floor_seconds = timing_.hang_floor;
+    policy.stop_grace_seconds = timing_.stop_grace;
+    policy.automatic_restart = restarts != nullptr && std::atoi(restarts) > 0;
+    journal.Append({SweepStarted(policy.automatic_restart)});
+    Core core(planned_->Specs(), policy, journal.history().events, done);
+    display_.Line(fmt::format("sweep {}: {} stages, {} done; workspace {}", planned_->plan.name,
+                              planned_->plan.stages.size(), done.size(), workspace_.root()));
+
+    CoordinatorOptions coordinating;
+    coordinating.sweep = planned_->plan.name;
+    coordinating.threads = options_.threads > 0 ? options_.threads : planned_->threads();
+    coordinating.timing = timing_;
+    coordinating.config_toml = [this](const StageId& stage, int divisor) {
+      return planned_->ConfigToml(stage.value(), divisor);
+    };
+    coordinating.describe = [this](const StageId& stage) { return planned_->Describe(stage.value()); };
+
+    auto [to_agent, to_coordinator] = MakeLoopback(loop_, NodeId(0), NodeId(0));
+    std::vector<Link*> links = {to_agent.get()};
+    if (ranks_ != nullptr) links.push_back(ranks_);
+    Agent agent(loop_, *to_coordinator, files_, clock_, agent_options);
+    Coordinator coordinator(loop_, links, files_, clock_, workspace_, journal, std::move(core), display_,
+                            coordinating);
+    StopSignals signals(loop_, [&](const std::string& name) { coordinator.RequestStop(name); });
+
+    std::optional<End> end;
+    bool agent_ended = false;
+    const auto stop_when_done = [&] {
+      if (end && agent_ended) loop_.stop();
+    };
+    looping_ = true;
+    agent.Start([&](bool) {
+      agent_ended = true;
+      stop_when_done();
+    });
+    coordinator.Start([&](int exit_code, bool clean) {
+      end = {exit_code, clean};
+      stop_when_done();
+    });
+    loop_.run();
+    looping_ = false;
+    HEADSWEEP_CHECK(end.has_value(), "the event loop ended before the sweep");
+    return *end;
+  }
+
+  // What is left to do when no trial runs any more: results, report, and what to type next.
+  int Conclude(int exit_code) {
+    const std::string& name = planned_->plan.name;
+    const std::string elsewhere =
+        workspace_.root() == Workspace("./headsweep-runs").root() ? "" : " --workspace " + workspace_.root();
+    if (exit_code == kExitResumable) {
+      display_.Always(
+          fmt::format("stopped; everything is saved. Go on with: headsweep resume {}{}", name, elsewhere));
+      return exit_code;
+    }
+    if (!options_.report) return exit_code;
+    const bool made = RunChild({"collect", name}) && RunChild({"report", name, "--summary"});
+    if (made) {
+      display_.Always("results " + workspace_.Results(name));
+      display_.Always("report  " + workspace_.Report(name));
+    } else {
+      display_.Always(fmt::format(
+          "the trials' results are safe, but results.h5 or report.html is not complete; try again "
+          "with: headsweep collect {}{}",
+          name, elsewhere));
+    }
+    if (exit_code == kExitFailed)
+      display_.Always(fmt::format("some trials failed: headsweep status {}{}", name, elsewhere));
+    return made ? exit_code : std::max<int>(exit_code, kExitFailed);
+  }
+
+  // A sub-command in a process of its own, since it uses HDF5; in this process group, so that Ctrl-C ends
+  // both.
+  bool RunChild(std::vector<std::string> arguments) {
+    ProcessSpec spec;
+    spec.command = {ProgramPath()};
+    spec.command.insert(spec.command.end(), arguments.begin(), arguments.end());
+    spec.command.insert(spec.command.end(), {"--workspace", workspace_.root(), "--quiet"});
+    spec.own_group = false;
+    std::fflush(stdout);
+    const pid_t pid = Spawn(spec).pid;
+    const auto status = WaitFor(pid, kReportTimeout, /*own_group=*/false);
+    if (!status) ::kill(pid, SIGKILL), WaitFor(pid, 30, false);
+    return status == ExitStatus{};
+  }
+
+  const SessionOptions& options_;
+  const Timing timing_;
+  MpiWorld* world_;
+  boost::asio::io_context& loop_;
+  MpiLink* ranks_;
+  const Workspace workspace_;
+  FileSystem& files_ = FileSystem::Real();
+  const SystemClock clock_;
+  Display display_;
+  std::optional<PlannedSweep> planned_;
+  bool looping_ = false;
+};
+
+}  // namespace
+
+int RunSession(const SessionOptions& options,
+               const std::function<Sweep(const Workspace&, const FileSystem&)>& load) {
+  ::signal(SIGPIPE, SIG_IGN);  // `headsweep run | head` must not end the sweep
+  const Timing timing = Timing::FromEnvironment();
+  const MpiEnvironment mpi = DetectMpi();
+  std::unique_ptr<MpiWorld> world;
+  if (mpi.launched) world = std::make_unique<MpiWorld>(mpi.expected_size);
+  if (world && world->rank() != 0) return RunAgentRank(options, timing, *world);
+
+  boost::asio::io_context loop;
+  std::unique_ptr<MpiLink> ranks;
+  if (world && world->size() > 1) ranks = std::make_unique<MpiLink>(loop, *world);
+  Session session(options, timing, world.get(), loop, ranks.get());
+  try {
+    return session.Run(load);
+  } catch (...) {
+    // The other ranks wait for a welcome, or look after trials: let them go in order if nothing has begun
+    // yet.
+    if (world && !world->finished() && !session.looping()) {
+      if (ranks) {
+        for (const NodeId rank : ranks->peers())
+          ranks->Send(rank, {{message::kType, message::kEnd}, {"clean", true}});
+        ranks->Flush(kFlushTimeout);
+      }
+      world->Finish(true);
+    }
+    throw;
+  }
+}
+
+}  // namespace headsweep

@@ -1,0 +1,51 @@
+// Where a sweep stands, read from the disk by somebody who does not run it: the workspace's copy of the sweep
+// file, the journal, the results that are there, and the lock. For `status`, `collect` and `report`. Writes
+// nothing, needs no lock.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/core.h"
+#include "launcher/journal.h"
+#include "launcher/planned_sweep.h"
+#include "launcher/sweep_lock.h"
+#include "launcher/workspace.h"
+
+namespace headsweep {
+
+struct AttemptHistory {
+  std::string stage;
+  int attempt = 0;
+  std::string host, slots, outcome, cause, message;
+  double started_at = 0, ended_at = 0;  // unix seconds; 0 = not (yet)
+  std::int64_t checkpoint_step = 0;
+};
+
+struct SweepState {
+  std::string name;
+  PlannedSweep planned;
+  JournalHistory history;
+  Core core;  // as a launcher that starts now would see it
+  std::vector<AttemptHistory>
+      attempts;  // in the order of their start, also of stages the sweep no longer has
+  std::optional<LockOwner> launcher;
+  bool launcher_may_live = false;  // it lives, or runs where this process cannot look
+  std::optional<int>
+      last_exit_code;  // of the last launcher that came to an end, if nothing was started since
+
+  // Of a living launcher's latest attempts: not ended yet.
+  bool IsRunning(const std::string& stage) const;
+  // "finished", "diverged", "failed", "skipped", "running", "ready", "waiting"; "interrupted": it ran when
+  // its launcher died.
+  std::string StateOf(const std::string& stage) const;
+  const AttemptHistory* LatestAttempt(const std::string& stage) const;
+
+  std::map<std::string, std::size_t> latest;  // stage -> position in attempts
+};
+
+SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, const std::string& name);
+
+}  // namespace headsweep

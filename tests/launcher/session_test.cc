@@ -1,0 +1,299 @@
+// Whole sweeps through the real `headsweep`, with fake trainers that go wrong in every way we know.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "launcher/journal.h"
+#include "tests/launcher/launcher_fixture.h"
+#include "tests/support/headsweep_program.h"
+
+namespace headsweep {
+namespace {
+
+using namespace testing;
+using nlohmann::json;
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() : workspace_(temp_ / "runs") {
+    WriteSmallCorpus(temp_ / "text.txt", 300);
+    WriteSweep(2);
+    environment_ = {
+        {"HEADSWEEP_TRAINER", FakeTrainerPath()}, {"FAKE_EVENTS", Events()}, {"HEADSWEEP_KILL_GRACE", "0.3"}};
+  }
+
+  // `seeds` training stages, each with one pruning stage.
+  void WriteSweep(int seeds, const std::string& name = "s", const std::string& more = "") {
+    std::ofstream(temp_ / "sweep.toml") << "name = \"" << name << "\"\n"
+                                        << "[task]\ncorpus = \"./text.txt\"\nvocabulary = 100\nlength = 16\n"
+                                        << "[model]\nlayers = 1\nembed = 16\nheads = 2\n"
+                                        << "[train]\nsteps = 6\nbatch = 4\n"
+                                        << "[grid]\nseed = { count = " << seeds << " }\n"
+                                        << "[prune]\norder = [\"importance\"]\n"
+                                        << more;
+  }
+
+  std::string Events() const { return temp_ / "events"; }
+  void Set(const std::string& name, const std::string& value) { environment_.emplace_back(name, value); }
+  void Unset(const std::string& name) {
+    std::erase_if(environment_, [&](const auto& entry) { return entry.first == name; });
+  }
+
+  std::unique_ptr<HeadsweepProgram> Start(std::vector<std::string> arguments,
+                                          const std::vector<std::string>& under = {}) {
+    arguments.insert(arguments.end(), {"--workspace", workspace_.root()});
+    return std::make_unique<HeadsweepProgram>(arguments, temp_ / ("log-" + std::to_string(++programs_)),
+                                              environment_, under);
+  }
+  std::unique_ptr<HeadsweepProgram> StartRun() {
+    return Start({"run", temp_ / "sweep.toml", "--no-report", "--slots", "2"});
+  }
+  Finished Run() { return StartRun()->Wait(); }
+  Finished Resume() { return Start({"resume", "--no-report", "--slots", "2"})->Wait(); }
+  json Status() {
+    const Finished status = Start({"status", "--json"})->Wait();
+    EXPECT_EQ(status.code, 0) << status.output;
+    return json::parse(status.output);
+  }
+
+  bool WaitForEvent(const std::string& what, int count) {
+    return WaitUntil([&] { return CountFakeEvents(Events(), what) >= count; });
+  }
+  std::set<std::string> FinishedStages() const {
+    std::set<std::string> stages;
+    for (const FakeEvent& event : ReadFakeEvents(Events()))
+      if (event.what == "finish") stages.insert(event.stage);
+    return stages;
+  }
+
+  TempDir temp_;
+  Workspace workspace_;
+  Environment environment_;
+  int programs_ = 0;
+};
+
+TEST_F(SessionTest, EveryStageRunsOnceAndRunningAgainRunsNothing) {
+  const Finished first = Start({"run", temp_ / "sweep.toml"})->Wait();
+  EXPECT_EQ(first.code, 0) << first.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 4);
+  EXPECT_EQ(FinishedStages().size(), 4u);
+  EXPECT_TRUE(FileSystem::Real().Exists(workspace_.Results("s")));
+  EXPECT_TRUE(FileSystem::Real().Exists(workspace_.Report("s")));
+  EXPECT_NE(first.output.find(workspace_.Report("s")), std::string::npos);
+  const Finished again = Run();
+  EXPECT_EQ(again.code, 0) << again.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 4);
+  EXPECT_EQ(Status()["state"], "done");
+}
+
+TEST_F(SessionTest, ASweepThatGrowsRunsOnlyWhatIsNewAndASecondSweepSharesTrials) {
+  EXPECT_EQ(Run().code, 0);
+  WriteSweep(3);
+  EXPECT_EQ(Run().code, 0);
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 6);
+  WriteSweep(3, "other");
+  EXPECT_EQ(Run().code, 0);
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 6);
+}
+
+TEST_F(SessionTest, ACrashIsRetriedFromTheCheckpoint) {
+  Set("FAKE_DIE_AT", "2");
+  Set("FAKE_ATTEMPT", "1");
+  WriteSweep(1);
+  const Finished run = Run();
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 4);
+  EXPECT_EQ(CountFakeEvents(Events(), "step-1"), 2) << "the second attempt goes on at step 3";
+  EXPECT_NE(run.output.find("retry"), std::string::npos);
+}
+
+TEST_F(SessionTest, AHangIsKilledAndRetried) {
+  Set("FAKE_HANG_AT", "1");
+  Set("FAKE_ONCE", temp_ / "once");
+  Set("HEADSWEEP_HANG_FLOOR", "1");
+  WriteSweep(1);
+  const Finished run = Run();
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 3);
+  EXPECT_NE(run.output.find("hang"), std::string::npos) << run.output;
+}
+
+TEST_F(SessionTest, AConfigurationFailureIsNotRetriedAndSkipsWhatDependsOnIt) {
+  Set("FAKE_FAIL_AT", "0:configuration");
+  Set("FAKE_ONCE", temp_ / "once");
+  const Finished run = Run();
+  EXPECT_EQ(run.code, 1) << run.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 3);
+  const json status = Status();
+  EXPECT_EQ(status["state"], "failed") << status;
+  EXPECT_EQ(status["counts"]["finished"], 2);
+  EXPECT_EQ(status["counts"]["failed"], 1);
+  Unset("FAKE_FAIL_AT");
+  const Finished resumed = Resume();
+  EXPECT_EQ(resumed.code, 0) << resumed.output << "a person's resume tries again what failed";
+  EXPECT_EQ(FinishedStages().size(), 4u);
+}
+
+TEST_F(SessionTest, ExitZeroWithoutAWordAndAClaimWithoutAResultAreFailures) {
+  WriteSweep(1);
+  Set("FAKE_ATTEMPT", "1");
+  Set("FAKE_EXIT_AT", "3:0");
+  EXPECT_EQ(Run().code, 0);
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 4);
+  Unset("FAKE_EXIT_AT");
+  Set("FAKE_CLAIM", "1");
+  WriteSweep(1, "claims", "[[include]]\nseed = 77\n");
+  const Finished run = Run();
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 8);
+}
+
+TEST_F(SessionTest, CtrlCCheckpointsAndResumeFinishesWithoutRunningAnythingTwice) {
+  Set("FAKE_GATE", temp_ / "gate");
+  Set("FAKE_GATE_AT", "3");
+  auto run = StartRun();
+  ASSERT_TRUE(WaitForEvent("step-3", 2));
+  run->Signal(SIGINT);
+  const Finished stopped = run->Wait();
+  EXPECT_EQ(stopped.code, 75) << stopped.output;
+  EXPECT_NE(stopped.output.find("checkpointing 2 trials (Ctrl-C again to kill them)"), std::string::npos)
+      << stopped.output;
+  EXPECT_NE(stopped.output.find("headsweep resume s"), std::string::npos) << stopped.output;
+  EXPECT_EQ(CountTrialProcesses(workspace_.root()), 0);
+  EXPECT_EQ(Status()["state"], "stopped");
+  Unset("FAKE_GATE");
+  const Finished resumed = Resume();
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  for (const std::string& stage : FinishedStages()) {
+    EXPECT_EQ(CountFakeEvents(Events(), "finish", stage), 1);
+    EXPECT_EQ(CountFakeEvents(Events(), "step-1", stage), 1);
+  }
+  EXPECT_EQ(FinishedStages().size(), 4u);
+}
+
+TEST_F(SessionTest, ASecondCtrlCKillsWhatDoesNotListen) {
+  Set("FAKE_GATE", temp_ / "gate");
+  Set("FAKE_IGNORE_TERM", "1");
+  Set("FAKE_SPAWN", "1");
+  auto run = StartRun();
+  ASSERT_TRUE(WaitForEvent("step-1", 2));
+  run->Signal(SIGTERM);
+  ASSERT_TRUE(WaitUntil([&] { return run->output().find("again to kill") != std::string::npos; }));
+  run->Signal(SIGINT);
+  const Finished killed = run->Wait();
+  EXPECT_EQ(killed.code, 75) << killed.output;
+  EXPECT_EQ(CountTrialProcesses(workspace_.root()), 0);
+}
+
+TEST_F(SessionTest, KilledAtAnyJournalEventItResumesAndLeavesNoOrphan) {
+  WriteSweep(1);
+  // The run is killed as soon as the journal has that many events: after the start of the sweep, of a trial,
+  // in its middle, …
+  for (const std::size_t events : {1u, 2u, 4u, 9u}) {
+    std::filesystem::remove_all(workspace_.root() + "/sweeps");
+    std::filesystem::remove_all(workspace_.root() + "/trials");
+    std::filesystem::remove(Events());
+    auto run = StartRun();
+    const std::string journal = workspace_.Journal("s");
+    ASSERT_TRUE(WaitUntil([&] {
+      const std::string text = Slurp(journal);
+      return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) >= events;
+    }));
+    run->Signal(SIGKILL);
+    EXPECT_EQ(run->Wait().code, 128 + SIGKILL);
+    EXPECT_TRUE(WaitUntil([&] { return CountTrialProcesses(workspace_.root()) == 0; })) << "orphans";
+    EXPECT_NE(Status()["state"], "running");
+    const Finished resumed = Resume();
+    EXPECT_EQ(resumed.code, 0) << resumed.output;
+    EXPECT_EQ(FinishedStages().size(), 2u);
+    for (const std::string& stage : FinishedStages())
+      EXPECT_EQ(CountFakeEvents(Events(), "finish", stage), 1);
+  }
+}
+
+TEST_F(SessionTest, TwoLaunchersOnOneSweepOneRefuses) {
+  Set("FAKE_GATE", temp_ / "gate");
+  auto first = StartRun();
+  ASSERT_TRUE(WaitUntil([&] {  // both trials wait at the gate, and all they have said is written
+    std::size_t checkpoints = 0;
+    for (const JournalEvent& event : ReadJournal(FileSystem::Real(), workspace_.Journal("s")).events)
+      checkpoints += event.type == journal::kCheckpointed;
+    return checkpoints == 2;
+  }));
+  const std::string journal = Slurp(workspace_.Journal("s"));
+  const Finished second = Run();
+  EXPECT_EQ(second.code, 2) << second.output;
+  EXPECT_NE(second.output.find(std::to_string(first->pid())), std::string::npos) << second.output;
+  EXPECT_EQ(Slurp(workspace_.Journal("s")), journal);
+  EXPECT_EQ(Status()["state"], "running");
+  std::ofstream(temp_ / "gate") << "open";
+  EXPECT_EQ(first->Wait().code, 0);
+}
+
+TEST_F(SessionTest, TwoSweepsOfOneWorkspaceNeverRunASharedTrialTwice) {
+  WriteSweep(1);
+  Set("FAKE_GATE", temp_ / "gate");
+  auto first = StartRun();
+  ASSERT_TRUE(WaitForEvent("step-1", 1));
+  WriteSweep(1, "other");
+  auto second = StartRun();
+  ASSERT_TRUE(WaitUntil(
+      [&] { return Slurp(workspace_.Journal("other")).find("attempt-started") != std::string::npos; }));
+  std::ofstream(temp_ / "gate") << "open";
+  EXPECT_EQ(first->Wait().code, 0);
+  EXPECT_EQ(second->Wait().code, 0);
+  for (const std::string& stage : FinishedStages()) EXPECT_EQ(CountFakeEvents(Events(), "finish", stage), 1);
+}
+
+TEST_F(SessionTest, ADamagedOrMissingResultIsFoundAndItsStageRunsAgain) {
+  WriteSweep(2);
+  EXPECT_EQ(Run().code, 0);
+  const std::set<std::string> all = FinishedStages();
+  const std::string damaged = *all.begin(), missing = *all.rbegin();
+  std::filesystem::resize_file(workspace_.TrialResult(damaged), 1000);
+  std::filesystem::remove(workspace_.TrialResult(missing));
+  const Finished run = Run();
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_NE(run.output.find("is damaged"), std::string::npos) << run.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "finish"), 6);
+  EXPECT_EQ(CountFakeEvents(Events(), "finish", damaged), 2);
+  EXPECT_EQ(CountFakeEvents(Events(), "finish", missing), 2);
+}
+
+TEST_F(SessionTest, UnderMpirunTheSameStagesAreFinished) {
+  for (const char* variable :
+       {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"})
+    Set(variable, "1");
+  const auto run =
+      Start({"run", temp_ / "sweep.toml", "--no-report", "--slots", "1"}, {"/usr/bin/mpirun", "-n", "3"})
+          ->Wait();
+  EXPECT_EQ(run.code, 0) << run.output;
+  const std::set<std::string> parallel = FinishedStages();
+  EXPECT_EQ(parallel.size(), 4u);
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 4);
+  std::set<std::string> nodes;
+  for (const JournalEvent& event : ReadJournal(FileSystem::Real(), workspace_.Journal("s")).events)
+    if (event.type == journal::kAttemptStarted) nodes.insert(event.fields.at("slots"));
+  EXPECT_GE(nodes.size(), 2u) << "one rank did everything";
+  std::filesystem::remove_all(workspace_.root());
+  std::filesystem::remove(Events());
+  EXPECT_EQ(Run().code, 0);
+  EXPECT_EQ(FinishedStages(), parallel);
+}
+
+TEST_F(SessionTest, UnderMpirunAWrongSweepEndsAllRanksWithExitCodeTwo) {
+  for (const char* variable :
+       {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"})
+    Set(variable, "1");
+  std::ofstream(temp_ / "sweep.toml") << "name = \"s\"\n[modle]\nlayers = 1\n";
+  const auto run = Start({"run", temp_ / "sweep.toml"}, {"/usr/bin/mpirun", "-n", "2"})->Wait();
+  EXPECT_EQ(run.code, 2) << run.output;
+  EXPECT_FALSE(std::filesystem::exists(workspace_.root()));
+}
+
+}  // namespace
+}  // namespace headsweep
