@@ -111,8 +111,8 @@ void WriteCounts(const Sweep& sweep, const Plan* plan, std::ostream& out) {
       sweep.include_count() == 0 ? "" : fmt::format(", and {} included", HumanCount(sweep.include_count())));
   if (plan != nullptr) {
     out << fmt::format("excluded  {}\nmerged    {}\ntrials    {}\n", HumanCount(plan->excluded),
-                       HumanCount(plan->merged), HumanCount(plan->train_stages()));
-    WriteStageCount(sweep, plan->train_stages(), "", out);
+                       HumanCount(plan->merged), HumanCount(plan->trials));
+    WriteStageCount(sweep, plan->trials, "", out);
     return;
   }
   const auto left = sweep.CountNotExcluded();
@@ -122,7 +122,7 @@ void WriteCounts(const Sweep& sweep, const Plan* plan, std::ostream& out) {
                : "not known: the rules depend on too many combinations to try")
       << '\n';
   out << fmt::format("merged    not known: more than {} points are not compared\ntrials    at most {}\n",
-                     HumanCount(kMostPlanned), HumanCount(trials));
+                     HumanCount(kMostCompared), HumanCount(trials));
   WriteStageCount(sweep, trials, "at most ", out);
 }
 
@@ -226,9 +226,9 @@ Json StageJson(const Sweep& sweep, const Plan& plan, const PlanStage& stage, con
 
 void WriteJson(const Sweep& sweep, const Plan& plan, const ExpandOptions& options, std::ostream& out) {
   const Rate rate(options.gflops);
-  Json json = {{"name", plan.name},     {"points", plan.points},         {"excluded", plan.excluded},
-               {"merged", plan.merged}, {"trials", plan.train_stages()}, {"assumed", rate.Describe()},
-               {"axes", Json::array()}, {"warnings", Json::array()},     {"stages", Json::array()}};
+  Json json = {{"name", plan.name},     {"points", plan.points},     {"excluded", plan.excluded},
+               {"merged", plan.merged}, {"trials", plan.trials},     {"assumed", rate.Describe()},
+               {"axes", Json::array()}, {"warnings", Json::array()}, {"stages", Json::array()}};
   for (const PlanAxis& axis : plan.axes) {
     Json values = Json::array();
     for (const AxisValue& value : axis.values) std::visit([&](const auto& v) { values.push_back(v); }, value);
@@ -286,14 +286,15 @@ void Expand(const ExpandOptions& options, std::ostream& out, std::ostream& notes
     WriteWarnings(sweep.warnings(), notes);
     return options.view == ExpandView::kList ? WriteList(sweep, out) : WriteExclusions(sweep, out);
   }
-  if (sweep.point_count() > kMostPlanned && options.view != ExpandView::kJson) {
+  if (sweep.point_count() > kMostCompared && options.view != ExpandView::kJson) {
     WriteWarnings(sweep.warnings(), notes);
     return options.view == ExpandView::kCount ? WriteCounts(sweep, nullptr, out)
                                               : WriteLargeTable(sweep, out);
   }
-  const Plan plan = MakePlan(sweep, options.fingerprint_of);
+  const bool count_only = options.view == ExpandView::kCount;
+  const Plan plan = count_only ? CountPlan(sweep) : MakePlan(sweep, options.fingerprint_of);
   WriteWarnings(plan.warnings, notes);
-  if (options.view == ExpandView::kCount) return WriteCounts(sweep, &plan, out);
+  if (count_only) return WriteCounts(sweep, &plan, out);
   if (options.view == ExpandView::kJson) return WriteJson(sweep, plan, options, out);
   WriteTable(sweep, plan, options, out);
 }

@@ -7,6 +7,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "cluster/base/hash.h"
+
 namespace headsweep {
 namespace {
 
@@ -28,20 +30,12 @@ AxisValue ToAxisValue(const Setting& setting) {
 class AxisLabels {
  public:
   explicit AxisLabels(const SweepAxis& axis) : axis_(axis) {
-    for (std::size_t i = 0; i < axis.keys.size() && labelling_.empty(); ++i) {
-      std::set<AxisValue> labels;
-      for (const auto& row : axis.rows) labels.insert(ToAxisValue(row[i]));
-      if (labels.size() == axis.rows.size()) labelling_ = {i};
-    }
-    if (labelling_.empty()) {
-      for (std::size_t i = 0; i < axis.keys.size(); ++i) labelling_.push_back(i);
-    }
     plan_axis_.name = axis.name;
-    plan_axis_.key = Key(axis.keys[labelling_.front()]).name;
+    plan_axis_.key = Key(axis.keys[static_cast<std::size_t>(std::max(0, axis.label_key))]).name;
     for (const auto& row : axis.rows) {
       std::vector<const Setting*> settings;
       for (const Setting& setting : row) settings.push_back(&setting);
-      Append(settings);
+      Append(settings, /*value_must_be_new=*/false);
     }
   }
 
@@ -50,7 +44,7 @@ class AxisLabels {
     std::vector<const Setting*> settings;
     for (const int key : axis_.keys) settings.push_back(point[static_cast<std::size_t>(key)]);
     const auto found = rows_.find(RowLabel(settings));
-    return found != rows_.end() ? found->second : Append(settings);
+    return found != rows_.end() ? found->second : Append(settings, /*value_must_be_new=*/true);
   }
 
   PlanAxis Take() { return std::move(plan_axis_); }
@@ -62,38 +56,37 @@ class AxisLabels {
     return text;
   }
 
-  int Append(const std::vector<const Setting*>& settings) {
-    AxisValue value;
-    if (labelling_.size() == 1) {
-      value = ToAxisValue(*settings[labelling_.front()]);
-    } else {
-      std::string joined;
-      for (const Setting* setting : settings) joined += (joined.empty() ? "" : ", ") + Label(*setting);
-      value = joined;
+  // value_must_be_new: an included row of a [[zip]] may share its label with another row, but the coordinates
+  // of a dimension must differ.
+  int Append(const std::vector<const Setting*>& settings, bool value_must_be_new) {
+    const bool by_key = axis_.label_key >= 0;
+    AxisValue value =
+        by_key ? ToAxisValue(*settings[static_cast<std::size_t>(axis_.label_key)]) : Joined(settings);
+    if (value_must_be_new &&
+        std::find(plan_axis_.values.begin(), plan_axis_.values.end(), value) != plan_axis_.values.end()) {
+      value = Joined(settings);
     }
     const int index = static_cast<int>(plan_axis_.values.size());
-    // An included row of a [[zip]] may share its label with another row: coordinates of a dimension must
-    // differ.
-    if (std::find(plan_axis_.values.begin(), plan_axis_.values.end(), value) != plan_axis_.values.end()) {
-      std::string joined;
-      for (const Setting* setting : settings) joined += (joined.empty() ? "" : ", ") + Label(*setting);
-      value = joined;
-    }
     plan_axis_.values.push_back(std::move(value));
     rows_.emplace(RowLabel(settings), index);
     return index;
   }
 
+  static std::string Joined(const std::vector<const Setting*>& settings) {
+    std::string text;
+    for (const Setting* setting : settings) text += (text.empty() ? "" : ", ") + Label(*setting);
+    return text;
+  }
+
   const SweepAxis& axis_;
-  std::vector<std::size_t> labelling_;  // positions of the keys that make the label
   PlanAxis plan_axis_;
   std::unordered_map<std::string, int> rows_;
 };
 
 class Planner {
  public:
-  Planner(const Sweep& sweep, const FingerprintOf& fingerprint_of)
-      : sweep_(sweep), fingerprint_of_(fingerprint_of) {
+  Planner(const Sweep& sweep, const FingerprintOf& fingerprint_of, bool keep_stages)
+      : sweep_(sweep), fingerprint_of_(fingerprint_of), keep_stages_(keep_stages) {
     for (const SweepAxis& axis : sweep.axes()) labels_.emplace_back(axis);
     plan_.name = sweep.name();
     plan_.points = sweep.point_count();
@@ -101,11 +94,13 @@ class Planner {
   }
 
   Plan Run() {
-    if (plan_.points > kMostPlanned) {
-      throw ConfigError(fmt::format(
-          "{}: the sweep has {} points, more than the {} that can be planned; narrow it, or look at "
-          "it with `headsweep expand --count`",
-          sweep_.file(), plan_.points, kMostPlanned));
+    const std::uint64_t stages_per_point = sweep_.prune() ? 1 + sweep_.prune()->stages_per_trial() : 1;
+    if (plan_.points > kMostCompared || (keep_stages_ && plan_.points * stages_per_point > kMostStages)) {
+      throw ConfigError(
+          fmt::format("{}: {} points with up to {} stages are more than can be planned ({} stages); narrow "
+                      "the sweep, or look "
+                      "at it with `headsweep expand --count`",
+                      sweep_.file(), plan_.points, stages_per_point, kMostStages));
     }
     for (std::uint64_t index = 0; index < plan_.points; ++index) {
       std::optional<StageConfig> config = sweep_.PointAt(index);
@@ -131,16 +126,20 @@ class Planner {
     config.task.fingerprint = Fingerprint(config.task);
     std::string identity = CanonicalJson(config);
     if (config.task.fingerprint.empty()) identity += config.task.corpus;
-    const auto [found, is_new] = by_identity_.try_emplace(std::move(identity), plan_.stages.size());
-    const std::size_t stage = found->second;
+    // 64 bits: two different ones of a million points collide with probability 3e-8, as their ids would.
+    const auto [found, is_new] =
+        by_identity_.try_emplace(Checksum(identity), Trial{index, plan_.stages.size()});
     if (is_new) {
-      AddStages(std::move(config));
+      ++plan_.trials;
+      if (keep_stages_) AddStages(std::move(config));
     } else {
       ++plan_.merged;
-      NoteMerge(plan_.stages[stage].point_numbers.front(), index);
+      NoteMerge(found->second.first_point, index);
     }
-    plan_.stages[stage].points.push_back(IndicesOf(index));
-    plan_.stages[stage].point_numbers.push_back(index);
+    std::vector<int> indices = IndicesOf(index);
+    if (!keep_stages_) return;
+    plan_.stages[found->second.stage].points.push_back(std::move(indices));
+    plan_.stages[found->second.stage].point_numbers.push_back(index);
   }
 
   std::vector<int> IndicesOf(std::uint64_t index) {
@@ -209,22 +208,27 @@ class Planner {
 
   const Sweep& sweep_;
   const FingerprintOf& fingerprint_of_;
+  const bool keep_stages_;
   Plan plan_;
   std::vector<AxisLabels> labels_;
   std::map<std::pair<std::string, int>, std::string> fingerprints_;
-  std::unordered_map<std::string, std::size_t> by_identity_;
+  struct Trial {
+    std::uint64_t first_point;
+    std::size_t stage;
+  };
+  std::unordered_map<std::uint64_t, Trial> by_identity_;
   std::map<std::string, Merge> merges_;
 };
 
 }  // namespace
 
-std::size_t Plan::train_stages() const {
-  return static_cast<std::size_t>(
-      std::count_if(stages.begin(), stages.end(), [](const PlanStage& stage) { return stage.parent < 0; }));
+Plan MakePlan(const Sweep& sweep, const FingerprintOf& fingerprint_of) {
+  return Planner(sweep, fingerprint_of, /*keep_stages=*/true).Run();
 }
 
-Plan MakePlan(const Sweep& sweep, const FingerprintOf& fingerprint_of) {
-  return Planner(sweep, fingerprint_of).Run();
+Plan CountPlan(const Sweep& sweep) {
+  static const FingerprintOf kNone;
+  return Planner(sweep, kNone, /*keep_stages=*/false).Run();
 }
 
 }  // namespace headsweep

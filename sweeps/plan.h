@@ -38,20 +38,23 @@ struct Plan {
   std::vector<PlanAxis> axes;
   std::vector<PlanStage>
       stages;  // parents before their children; a train stage is followed by its prune stages
-  std::uint64_t points = 0, excluded = 0, merged = 0;  // points - excluded - merged = train stages
-  std::vector<Diagnostic> warnings;                    // the sweep's, then merged points
-  std::size_t train_stages() const;
+  std::uint64_t points = 0, excluded = 0, merged = 0,
+                trials = 0;          // trials = points - excluded - merged: train stages
+  std::vector<Diagnostic> warnings;  // the sweep's, then merged points
 };
 
 // The fingerprint of a task's data (data/corpus.h: CorpusFingerprint). Called once for each corpus and
 // vocabulary.
 using FingerprintOf = std::function<std::string(const TaskConfig&)>;
 
-inline constexpr std::uint64_t kMostPlanned =
-    1'000'000;  // points; a larger sweep is not something one can run
+inline constexpr std::uint64_t kMostCompared = 1'000'000;  // points that are compared to find duplicates
+inline constexpr std::uint64_t kMostStages = 1'000'000;    // of a plan (about 1 KB each)
 
 // fingerprint_of may be empty: then ids stay empty and the corpus' name stands for its data when points are
-// compared. Throws ConfigError: too many points, or a point of a large grid that turns out wrong.
+// compared. Throws ConfigError: too many points or stages, or a point of a large grid that turns out wrong.
 Plan MakePlan(const Sweep& sweep, const FingerprintOf& fingerprint_of);
+
+// The same without stages: counts, axes and warnings, in about 100 bytes a trial.
+Plan CountPlan(const Sweep& sweep);
 
 }  // namespace headsweep

@@ -23,6 +23,8 @@ struct SweepAxis {
   Position at;                             // of the key, or of the [[zip]]
   std::vector<int> keys;                   // schema indices
   std::vector<std::vector<Setting>> rows;  // (values, keys); no two rows are written the same
+  int label_key =
+      0;  // position in keys of the key that labels the rows (all its values differ); -1: all keys together
   std::size_t size() const { return rows.size(); }
 };
 

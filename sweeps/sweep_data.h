@@ -15,6 +15,10 @@ struct Sweep::Data {
   std::optional<PruneOrders> prune;
   std::vector<Diagnostic> warnings;
   std::uint64_t grid_count = 1, include_count = 0;
+
+  void Warn(Position at, std::string message) {
+    warnings.push_back({file, at.line, at.column, std::move(message)});
+  }
 };
 
 // Reads the file into data; complains about everything that can be seen without looking at points.

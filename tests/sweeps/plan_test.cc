@@ -54,7 +54,7 @@ TEST(Plan, DuplicatesAreMergedWithAWarning) {
       PlanOf(kTop + "[grid]\nheads = [2, 4]\nhead_size = [\"embed / heads\", 32]\nseed = { count = 2 }\n");
   EXPECT_EQ(plan.points, 8u);
   EXPECT_EQ(plan.merged, 2u);
-  EXPECT_EQ(plan.train_stages(), 6u);
+  EXPECT_EQ(plan.trials, 6u);
   ASSERT_EQ(plan.warnings.size(), 1u);
   EXPECT_EQ(ToString(plan.warnings[0]),
             "s.toml:4:31: (heads = 4, head_size = embed / heads, seed = 1) and (heads = 4, head_size = 32, "
@@ -139,14 +139,14 @@ TEST(Plan, FingerprintsAreAskedOncePerCorpusAndVocabulary) {
     return task.corpus + std::to_string(task.vocabulary);
   });
   EXPECT_EQ(calls, 4);
-  EXPECT_EQ(plan.train_stages(), 12u);
+  EXPECT_EQ(plan.trials, 12u);
   EXPECT_EQ(plan.stages[0].config.task.fingerprint, "kjv500");
 }
 
 TEST(Plan, WithoutFingerprintsCorporaStillDiffer) {
   const Sweep sweep = Sweep::Parse(kTop + "[grid]\ncorpus = [\"kjv\", \"austen\"]\n", "s.toml");
   const Plan plan = MakePlan(sweep, {});
-  EXPECT_EQ(plan.train_stages(), 2u);
+  EXPECT_EQ(plan.trials, 2u);
   EXPECT_EQ(plan.stages[0].config.id, "");
 }
 

@@ -27,7 +27,7 @@ TEST(Shipped, EverySweepIsPlanned) {
     SCOPED_TRACE(entry.path().string());
     const Sweep sweep = Sweep::Load(entry.path().string());
     const Plan plan = MakePlan(sweep, [](const TaskConfig& task) { return task.corpus; });
-    EXPECT_GT(plan.train_stages(), 1u);
+    EXPECT_GT(plan.trials, 1u);
     EXPECT_TRUE(names.insert(sweep.name()).second) << "two sweeps share the name, and with it a folder";
   }
   EXPECT_GE(names.size(), 5u);
