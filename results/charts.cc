@@ -288,8 +288,13 @@ Chart TimelineChart(const ResultsFile& results, const std::map<std::string, std:
   const double unit = hours ? 3600 : 60;
   json attempts = json::array();
   std::set<std::string> slots;
-  int without_time = 0;
+  int without_time = 0, left_out = 0;
+  constexpr std::size_t kMostBars = 6000;  // more make a page slow and cannot be told apart
   for (const AttemptRecord& attempt : results.attempts) {
+    if (attempts.size() == kMostBars) {
+      ++left_out;
+      continue;
+    }
     if (!(attempt.started_at > 0)) {
       ++without_time;
       continue;
@@ -319,6 +324,7 @@ Chart TimelineChart(const ResultsFile& results, const std::map<std::string, std:
   SetSignal(spec, "height", std::max<std::size_t>(2, slots.size()) * kSlotPixels);
   SetSignal(spec, "xTitle", fmt::format("{} since {}", hours ? "hours" : "minutes", FormatTime(first)));
   std::string note = " Paler bars are prune stages.";
+  if (left_out > 0) note += fmt::format(" The last {} attempts are in results.h5 only.", left_out);
   if (without_time > 0) note += fmt::format(" {} attempts have no recorded time.", without_time);
   return {std::move(spec), "", note};
 }

@@ -167,7 +167,8 @@ class Collector {
 
   template <class Row>
   void WriteTable(const TableSchema<Row>& schema, const std::vector<Row>& rows) {
-    hdf5::TableWriter writer(file_.get(), schema.Info(), hdf5::Storage::kCompressed, path_);
+    hdf5::TableWriter writer(file_.get(), schema.Info(), hdf5::Storage::kCompressed, path_,
+                             static_cast<std::int64_t>(rows.size()));
     RowBlock block(schema.Info().columns);
     for (const Row& row : rows) schema.AddCells(row, block);
     writer.Append(block);
@@ -236,7 +237,13 @@ class Collector {
       std::string name = column.column.name;
       const auto axis = std::find_if(input_.axes.begin(), input_.axes.end(),
                                      [&](const GridAxis& a) { return a.name == name; });
-      if (axis != input_.axes.end()) name += "_resolved";
+      if (axis != input_.axes.end()) {
+        const bool is_text =
+            std::any_of(axis->values.begin(), axis->values.end(),
+                        [](const AxisValue& value) { return std::holds_alternative<std::string>(value); });
+        if (!is_text) continue;  // the coordinate says it already
+        name += "_resolved";
+      }
       numbers.push_back({name, "1", "resolved configuration: " + column.source});
       configuration[column.source] = name;
     }

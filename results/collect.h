@@ -1,5 +1,6 @@
 // collect: many result.h5 into one results.h5 (tables + netCDF-4 grid), and report: results.h5 into report.html.
 // Derived data: may be deleted at any time and rebuilt. A bad input file is skipped, listed, and makes the result partial.
+// What is in results.h5: results/SCHEMA.md. Not thread-safe (HDF5): one thread of a process at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,9 @@ struct CollectStage {
   std::string result_path;        // result.h5 or empty
   std::string config_json;        // canonical
   std::map<std::string, AxisValue> columns;  // resolved configuration worth a column: heads, head_size, embed, layers, seed, …
-  std::vector<std::vector<int>> points;  // indices into axes; a merged duplicate has several. Empty for prune stages
+  // Indices into axes, one an axis (a sweep without axes: one empty point); a merged duplicate has several. Empty for prune
+  // stages. A train stage without a point is in the tables, but neither in the grid nor in the findings.
+  std::vector<std::vector<int>> points;
 };
 
 struct AttemptRecord {
@@ -50,13 +53,17 @@ struct CollectOutcome {
   std::vector<std::string> problems;  // "path: reason" of each file that was skipped
 };
 
-// Writes results.h5 (temporary, then sealed).
+// Writes results.h5 (temporary, then sealed; a failure leaves neither a half file nor a changed one). Reads one stage file at a
+// time, so memory does not grow with their number. Throws IoError when results_path cannot be written, ConfigError when a stage's
+// identifier is longer than 16 bytes. Rows of a prune stage are filed under its parent. Stages that are listed without a readable
+// result keep their row in /stages and /trials.
 CollectOutcome Collect(const CollectInput& input, const std::string& results_path);
 
-// Writes one self-contained page (temporary, then sealed). Throws Unsupported if Vega's scripts are not installed.
+// Writes one self-contained page (temporary, then sealed). Throws Unsupported if Vega's scripts are not installed (Debian:
+// libjs-vega; elsewhere HEADSWEEP_VEGA names a folder with them), IoError if results_path is not readable.
 void WriteReport(const std::string& results_path, const std::string& report_path);
 
-// The table printed at the end of a run: quality by heads and head size; pruning orders at 50 % removed.
+// The table printed at the end of a run: quality by heads and head size; pruning orders at 50 % removed. Ends with a newline.
 std::string FormatSummary(const std::string& results_path);
 
 }  // namespace headsweep

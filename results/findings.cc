@@ -110,6 +110,10 @@ Quality FindQuality(const ResultsFile& results) {
       point.x = NumberOf(value);
       line.points.push_back(std::move(point));
     }
+    if (quality.x_is_number) {  // values that only [[include]] has come last on an axis
+      std::stable_sort(line.points.begin(), line.points.end(),
+                       [](const QualityPoint& a, const QualityPoint& b) { return a.x < b.x; });
+    }
     quality.lines.push_back(std::move(line));
   }
   return quality;

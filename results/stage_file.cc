@@ -31,7 +31,7 @@ void WriteStageFile(const std::string& path, const Provenance& provenance, const
   // would report it late, or not at all.
   hdf5::Handle file = hdf5::CreateInMemory(path);
   {
-    StageTableWriters writers(file, hdf5::Storage::kCompressed, path);
+    StageTableWriters writers(file, hdf5::Storage::kCompressed, path, &tables);
     writers.WriteProvenance(provenance);
     writers.AppendNew(tables);
     writers.WriteSummary(summary);

@@ -4,16 +4,18 @@
 
 namespace headsweep {
 
-StageTableWriters::StageTableWriters(const hdf5::Handle& file, hdf5::Storage storage,
-                                     const std::string& path) {
+StageTableWriters::StageTableWriters(const hdf5::Handle& file, hdf5::Storage storage, const std::string& path,
+                                     const StageTables* expected) {
   hdf5::WriteAttribute(file.get(), "format", std::string("headsweep-stage"), path);
   hdf5::WriteAttribute(file.get(), "schema_version", std::int64_t{kStageSchemaVersion}, path);
-  const auto make = [&](const TableInfo& info) {
-    writers_.emplace(info.name, hdf5::TableWriter(file.get(), info, storage, path));
+  const auto make = [&](const TableInfo& info, std::int64_t rows) {
+    writers_.emplace(info.name, hdf5::TableWriter(file.get(), info, storage, path, rows));
   };
-  make(ProvenanceSchema().Info());
-  make(SummarySchema().Info());
-  ForEachTable([&](const auto& schema, auto) { make(schema.Info()); });
+  make(ProvenanceSchema().Info(), 1);
+  make(SummarySchema().Info(), 1);
+  ForEachTable([&](const auto& schema, auto member) {
+    make(schema.Info(), expected == nullptr ? -1 : static_cast<std::int64_t>((expected->*member).size()));
+  });
 }
 
 template <class Row>

@@ -12,8 +12,10 @@ namespace headsweep {
 
 class StageTableWriters {
  public:
-  // Makes every dataset, empty. file must outlive the writers.
-  StageTableWriters(const hdf5::Handle& file, hdf5::Storage storage, const std::string& path);
+  // Makes every dataset, empty. file must outlive the writers. expected: the tables as they will be in the
+  // end, if known.
+  StageTableWriters(const hdf5::Handle& file, hdf5::Storage storage, const std::string& path,
+                    const StageTables* expected = nullptr);
 
   void WriteProvenance(const Provenance& provenance) { AppendFrom(ProvenanceSchema(), {provenance}); }
   void WriteSummary(const StageSummary& summary) { AppendFrom(SummarySchema(), {summary}); }

@@ -155,7 +155,8 @@ class TableReader {
 
 }  // namespace
 
-TableWriter::TableWriter(hid_t location, const TableInfo& info, Storage storage, const std::string& path)
+TableWriter::TableWriter(hid_t location, const TableInfo& info, Storage storage, const std::string& path,
+                         std::int64_t expected_rows)
     : path_(path), operation_("write table " + info.name + " of") {
   const RowBlock layout(info.columns);
   file_type_ = RowType(layout, /*in_file=*/true, path);
@@ -163,10 +164,13 @@ TableWriter::TableWriter(hid_t location, const TableInfo& info, Storage storage,
   const hsize_t none = 0, unlimited = H5S_UNLIMITED;
   Handle space(H5Screate_simple(1, &none, &unlimited), H5Sclose, operation_, path);
   Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, operation_, path);
-  const hsize_t chunk = storage == Storage::kLive ? kLiveChunkRows : kChunkRows;
+  hsize_t chunk = storage == Storage::kLive ? kLiveChunkRows : kChunkRows;
+  if (expected_rows >= 0) chunk = std::clamp<hsize_t>(static_cast<hsize_t>(expected_rows), 1, chunk);
   Check(H5Pset_chunk(creation.get(), 1, &chunk), operation_, path);
   Check(H5Pset_obj_track_times(creation.get(), false), operation_, path);  // same content, same bytes
-  if (storage == Storage::kCompressed) {
+  // zlib takes a quarter of a megabyte for each chunk: too much for a few rows.
+  const bool is_long = expected_rows < 0 || expected_rows >= static_cast<std::int64_t>(kLiveChunkRows);
+  if (storage == Storage::kCompressed && is_long) {
     Check(H5Pset_shuffle(creation.get()), operation_, path);
     Check(H5Pset_deflate(creation.get(), kDeflateLevel), operation_, path);
   }

@@ -19,7 +19,10 @@ enum class Storage {
 // A table open for appending. The dataset exists, empty, when the constructor returns.
 class TableWriter {
  public:
-  TableWriter(hid_t location, const TableInfo& info, Storage storage, const std::string& path);
+  // expected_rows: how many there will be, -1 = not known. Chunks are no larger: HDF5 fills a whole one even
+  // for a single row.
+  TableWriter(hid_t location, const TableInfo& info, Storage storage, const std::string& path,
+              std::int64_t expected_rows = -1);
   // Adds all (complete) rows of block, whose columns must be the table's.
   void Append(const RowBlock& block);
   std::int64_t rows() const { return rows_; }
