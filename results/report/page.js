@@ -143,7 +143,7 @@
     head.addEventListener("click", () => {
       const column = head.cellIndex, body = head.closest("table").tBodies[0];
       const down = head.dataset.sorted === "up";
-      const key = (row) => { const cell = row.cells[column]; return cell.dataset.value ?? cell.textContent; };
+      const key = (row) => { const cell = row.cells[column]; const text = cell.dataset.value ?? cell.textContent; return text === "–" ? "" : text; };
       const rows = [...body.rows].sort((a, b) => {
         const x = key(a), y = key(b), n = Number(x) - Number(y);
         return (x === "" ? 1 : y === "" ? -1 : Number.isNaN(n) ? x.localeCompare(y) : n) * (down && x !== "" && y !== "" ? -1 : 1);

@@ -141,6 +141,38 @@ TEST_F(Browser, HostileNamesAreShownAndDoNothing) {
   EXPECT_GE(Marks(Svg(page.dom, "chart-quality"), "mark-symbol"), 2u);
 }
 
+TEST_F(Browser, ChoosingATrialRedrawsItsHeadsAndAHeadingSorts) {
+  const std::string path = MakeReport(SyntheticSweep{});
+  std::string html = FileSystem::Real().ReadFile(path);
+  // What a person would do, once the charts are there: choose a trial of one head (so 2 cells), sort
+  // trials by perplexity.
+  const std::string act = R"(<script>
+    const wait = setInterval(() => {
+      if (document.body.dataset.charts !== "drawn") return;
+      clearInterval(wait);
+      const select = document.querySelector("select[data-signal=trial]");
+      select.value = [...select.options].find((o) => o.textContent.startsWith("1 head,")).value;
+      select.dispatchEvent(new Event("change"));
+      const heads = [...document.querySelectorAll("#runs th")];
+      heads.find((h) => h.textContent === "test perplexity").click();
+      const first = document.querySelector("#runs tbody tr").cells[2].textContent;
+      setTimeout(() => { document.body.dataset.acted = first; }, 500);
+    }, 50);
+  </script></body>)";
+  html.replace(html.rfind("</body>"), 7, act);
+  FileSystem::Real().WriteFile(path, html);
+  const Opened page = Open(dir_, path);
+  EXPECT_EQ(page.console, "");
+  EXPECT_EQ(Marks(Svg(page.dom, "chart-importance"), "mark-rect"), 2u);
+  EXPECT_EQ(Marks(Svg(page.dom, "chart-ablation"), "mark-rect"), 2u);
+  // The lowest perplexity of the page's tile is now the first row's.
+  const std::regex tile("Lowest perplexity</dt><dd>([0-9.]+)"), acted("data-acted=\"([0-9.]+)\"");
+  std::smatch lowest, first;
+  ASSERT_TRUE(std::regex_search(page.dom, lowest, tile));
+  ASSERT_TRUE(std::regex_search(page.dom, first, acted));
+  EXPECT_EQ(lowest[1], first[1]);
+}
+
 TEST_F(Browser, ASweepWithoutResultsSaysSoInWords) {
   CollectInput input;
   input.sweep_name = "nothing yet";
