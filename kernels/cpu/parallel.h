@@ -21,7 +21,7 @@ void ParallelFor(int threads, std::int64_t pieces, const Work& work) {
 #pragma omp parallel num_threads(threads)
   {
     const int thread = omp_get_thread_num();
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait
     for (std::int64_t piece = 0; piece < pieces; ++piece) work(piece, thread);
   }
 }
