@@ -9,6 +9,7 @@
 
 #include "cluster/base/errors.h"
 #include "cluster/base/log.h"
+#include "launcher/failure_policy.h"
 #include "launcher/messages.h"
 #include "launcher/progress_model.h"
 
@@ -161,7 +162,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
         display.Always(fmt::format("  its log: headsweep logs {} {}", options.sweep, end.stage.value()));
         break;
       default:
-        if (end.outcome != "stopped")
+        if (status.cause != cause::kStopped)
           display.Line(fmt::format("retry {}: attempt {}: {}: {}", name, end.attempt.value(), status.cause,
                                    FirstLine(status.message)));
     }
