@@ -103,7 +103,7 @@ std::string PruningSentence(const Pruning& pruning) {
   return fmt::format(
       "Without retraining, test perplexity stays within {:.0f} % of the whole model's while removing {} of "
       "the heads "
-      "(mean over {}{} models with at least {} heads).",
+      "(mean over {}{} models with at least {} heads in all layers).",
       100 * (kTolerance - 1), list, fewest == most ? "" : fmt::format("{} to ", fewest), most, kPooledHeads);
 }
 

@@ -71,7 +71,7 @@ std::string PruningText(const Pruning& pruning) {
   }
   return fmt::format(
       "Half of the heads removed: increase of the test loss, nats a piece (models with at least {} "
-      "heads):\n{}",
+      "heads in all layers):\n{}",
       kPooledHeads, Layout(table));
 }
 
