@@ -66,7 +66,7 @@ class TrainStage {
     const TokenFile valid = OpenSplit(context, "valid"), test = OpenSplit(context, "test");
     const std::int64_t wanted = config_.evaluate_examples;
     valid_ = CutBatches(ReadBatches(valid, task, wanted, /*shuffle=*/wanted > 0), micro_batch_);
-    test_ = CutBatches(ReadBatches(test, task, wanted, /*shuffle=*/wanted > 0), micro_batch_);
+    test_ = CutBatches(ReadBatches(test, task, 0, /*shuffle=*/false), micro_batch_);  // always whole
     scored_ = CutBatches(ReadBatches(valid, task, kImportanceExamples, /*shuffle=*/true), micro_batch_);
     history_.steps.reserve(static_cast<std::size_t>(config_.steps));
   }
