@@ -47,7 +47,7 @@ struct Plan {
 // vocabulary.
 using FingerprintOf = std::function<std::string(const TaskConfig&)>;
 
-inline constexpr std::uint64_t kMostCompared = 1'000'000;  // points that are compared to find duplicates
+inline constexpr std::uint64_t kMostCompared = 250'000;  // points that are compared to find duplicates
 inline constexpr std::uint64_t kMostStages = 1'000'000;    // of a plan (about 1 KB each)
 
 // fingerprint_of may be empty: then ids stay empty and the corpus' name stands for its data when points are

@@ -63,6 +63,21 @@ TEST(Plan, DuplicatesAreMergedWithAWarning) {
   EXPECT_THAT(plan.stages[4].points, ElementsAre(ElementsAre(1, 0, 0), ElementsAre(1, 1, 0)));
 }
 
+TEST(Plan, CountingKeepsNoStagesAndAgrees) {
+  const Sweep sweep =
+      Sweep::Parse(kTop +
+                       "[grid]\nheads = [2, 4]\nhead_size = [\"embed / heads\", 32]\nseed = { count = 2 }\n"
+                       "[[exclude]]\nwhen = \"seed == 2 && heads == 2\"\n[[include]]\nheads = 8\n",
+                   "s.toml");
+  const Plan plan = MakePlan(sweep, {}), counts = CountPlan(sweep);
+  EXPECT_EQ(counts.stages.size(), 0u);
+  EXPECT_EQ(counts.trials, plan.trials);
+  EXPECT_EQ(counts.trials, counts.points - counts.excluded - counts.merged);
+  EXPECT_EQ(counts.trials, plan.stages.size());
+  EXPECT_EQ(counts.axes[0].values, plan.axes[0].values);
+  EXPECT_EQ(counts.warnings.size(), plan.warnings.size());
+}
+
 TEST(Plan, EveryPointOfTheGridIsOfExactlyOneStage) {
   const Plan plan =
       PlanOf(kTop +
