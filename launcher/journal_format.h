@@ -12,10 +12,10 @@ namespace headsweep {
 
 // DO NOT CHANGE the names below: they are on disk.
 namespace journal {
-inline constexpr const char* kSweepStarted = "sweep-started";    // {sweep, toml_hash, stages, pid, host, version}
+inline constexpr const char* kSweepStarted = "sweep-started";    // {sweep, toml_hash, stages, pid, host, version, automatic}
 inline constexpr const char* kAttemptStarted = "attempt-started";  // {stage, attempt, host, slots}
 inline constexpr const char* kCheckpointed = "checkpointed";     // {stage, attempt, step}
-inline constexpr const char* kAttemptEnded = "attempt-ended";    // {stage, attempt, outcome, cause, message, summary}
+inline constexpr const char* kAttemptEnded = "attempt-ended";    // {stage, attempt, outcome, cause, message, summary, charged}
 inline constexpr const char* kStageAdopted = "stage-adopted";    // {stage, summary}: a sealed result was already there
 inline constexpr const char* kStopRequested = "stop-requested";  // {reason}
 inline constexpr const char* kSweepEnded = "sweep-ended";        // {exit_code, reason}

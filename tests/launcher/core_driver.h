@@ -32,6 +32,13 @@ inline StageSpec Child(const std::string& name, const std::string& parent, doubl
   return spec;
 }
 
+// s0, s1, …
+inline std::vector<StageSpec> Many(int count, int retries = 0) {
+  std::vector<StageSpec> plan;
+  for (int i = 0; i < count; ++i) plan.push_back(Root("s" + std::to_string(i), 1, 1, retries));
+  return plan;
+}
+
 class CoreDriver {
  public:
   explicit CoreDriver(std::vector<StageSpec> plan, CorePolicy policy = {},
