@@ -41,6 +41,18 @@ TEST(Core, RetriesAfterAWaitAndGivesUpWhenTheBudgetIsSpent) {
   }
 }
 
+TEST(Core, CountsOnlyWhatIsInACheckpointWhenAnAttemptFails) {
+  CoreDriver core({Root("a", 100)});
+  core.Join(0, 1);
+  core.Progress("a", 1, 40, 100);
+  core.Checkpoint("a", 1, 30);
+  EXPECT_DOUBLE_EQ(core.core().finished_flops(), 40);
+  core.Fail("a", 1, "signal");
+  EXPECT_EQ(core.core().status(StageId("a")).step, 30);
+  core.AdvanceTo(1);
+  EXPECT_DOUBLE_EQ(core.core().finished_flops(), 30) << "the next attempt goes on from there";
+}
+
 TEST(Core, NeverRetriesAWrongConfiguration) {
   CoreDriver core({Root("a"), Root("b")});
   core.Join(0, 1);
