@@ -122,7 +122,11 @@ std::vector<Setting> MakeDefaults() {
         setting.value = std::move(expression);
       } else {
         const double number = expression->Evaluate(nullptr, &problem).value();
-        setting.value = key.type == KeyType::kBoolean ? Value(number != 0) : *ToNumericValue(key, number, 0);
+        if (key.type == KeyType::kBoolean) {
+          setting.value = Value(number != 0);
+        } else {
+          setting.value = ToNumericValue(key, number, 0).value();
+        }
       }
     }
     defaults.push_back(std::move(setting));
