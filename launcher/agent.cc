@@ -21,7 +21,6 @@
 #include "launcher/slots.h"
 #include "launcher/tagged_processes.h"
 #include "launcher/trial_lock.h"
-#include "launcher/workspace.h"
 #include "trainer/control_protocol.h"
 
 namespace headsweep {
@@ -264,6 +263,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
                    running.control->bad_lines());
     }
     running.facts.result_sealed = files.Exists(workspace->TrialResult(running.stage));
+    if (running.facts.result_sealed && !running.facts.said_done) LearnFromResult(running);
     const AttemptVerdict verdict = JudgeAttempt(running.facts);
     if (verdict.outcome != control::kFinished && running.pid > 0)
       KillAttemptLeftovers(running.tag(), kLeftoverTimeout);
@@ -276,6 +276,17 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
           {"summary", verdict.summary}});
     attempts.remove_if([&](const Running& other) { return &other == &running; });
     EndIfIdle();
+  }
+
+  // Nobody said how it went, but the result is there.
+  void LearnFromResult(Running& running) {
+    if (!options.read_summary) return;
+    const std::string summary = options.read_summary(*workspace, running.stage);
+    const nlohmann::json parsed = nlohmann::json::parse(summary, nullptr, /*allow_exceptions=*/false);
+    if (!parsed.is_object()) return;
+    running.facts.said_done = true;
+    running.facts.done_outcome = message::Text(parsed, "outcome");
+    running.facts.done_summary = summary;
   }
 
   void ReapChildren() {

@@ -15,6 +15,7 @@
 #include "cluster/base/file_system.h"
 #include "launcher/link.h"
 #include "launcher/timing.h"
+#include "launcher/workspace.h"
 
 namespace headsweep {
 
@@ -26,6 +27,10 @@ struct AgentOptions {
   int slots = 0;          // asked for; 0 = as many as fit
   int rank_on_host = 0, ranks_on_host = 1;
   Timing timing;
+  // The JSON StageSummary of a stage whose result is sealed but whose trainer did not live to tell, or was
+  // another launcher's.
+  // "" if it cannot be read. Not set: nothing is read.
+  std::function<std::string(const Workspace& workspace, const std::string& stage)> read_summary = {};
 };
 
 class Agent {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cluster/base/run_program.h"
 #include "launcher/journal.h"
 #include "launcher/workspace.h"
 #include "tests/support/headsweep_program.h"
@@ -175,7 +176,7 @@ TEST_F(KillResumeTest, StoppedByASignalItResumesWithTheSameBits) {
 TEST_F(KillResumeTest, ThreeRanksGiveTheSameBitsAsOne) {
   const Digests reference = Reference();
   const Workspace workspace(temp_ / "parallel");
-  const Finished end = Start(workspace, {"/usr/bin/mpirun", "-n", "3"})->Wait();
+  const Finished end = Start(workspace, {FindProgram("mpirun"), "-n", "3"})->Wait();
   EXPECT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(DigestsOf(workspace), reference);
 }
@@ -183,7 +184,7 @@ TEST_F(KillResumeTest, ThreeRanksGiveTheSameBitsAsOne) {
 TEST_F(KillResumeTest, AKilledRankTakesTheJobDownAndItResumesWithTheSameBits) {
   const Digests reference = Reference();
   const Workspace workspace(temp_ / "parallel");
-  auto run = Start(workspace, {"/usr/bin/mpirun", "-n", "3"});
+  auto run = Start(workspace, {FindProgram("mpirun"), "-n", "3"});
   ASSERT_TRUE(WaitUntil([&] { return CountTrialProcesses(workspace.root()) >= 2; }));
   // The parent of a trial that is not the coordinator (which holds the lock): an agent's rank.
   pid_t agent = -1;

@@ -38,6 +38,9 @@ class AgentTest : public ::testing::Test {
     options.trainer = FakeTrainerPath();
     options.slots = slots;
     options.timing = timing;
+    options.read_summary = [](const Workspace&, const std::string& stage) {
+      return "{\"outcome\":\"diverged\",\"digest\":\"read of " + stage + "\"}";
+    };
     agent_ = std::make_unique<Agent>(loop_, *theirs_, FileSystem::Real(), clock_, options);
     agent_->Start([this](bool clean) { ended_ = clean ? "clean" : "unclean"; });
     Tell({{"type", "welcome"}, {"workspace", workspace_.root()}, {"sweep", "s"}, {"threads", 1}});
@@ -184,7 +187,9 @@ TEST_F(AgentTest, ATrialThatAnotherLauncherRunsIsWaitedForAndNotRunTwice) {
   EXPECT_EQ(CountFakeEvents(Events(), "start"), 0);
   std::ofstream(workspace_.TrialResult("a")) << "by the other";
   other = TrialLock();
-  EXPECT_EQ(WaitForEnd("a")["outcome"], "finished");
+  const json end = WaitForEnd("a");
+  EXPECT_EQ(end["outcome"], "diverged") << "as the result says";
+  EXPECT_NE(end["summary"].get<std::string>().find("read of a"), std::string::npos);
   EXPECT_EQ(CountFakeEvents(Events(), "start"), 0);
 }
 

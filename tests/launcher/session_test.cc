@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cluster/base/run_program.h"
 #include "launcher/journal.h"
 #include "tests/launcher/launcher_fixture.h"
 #include "tests/support/headsweep_program.h"
@@ -269,7 +270,7 @@ TEST_F(SessionTest, UnderMpirunTheSameStagesAreFinished) {
        {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"})
     Set(variable, "1");
   const auto run =
-      Start({"run", temp_ / "sweep.toml", "--no-report", "--slots", "1"}, {"/usr/bin/mpirun", "-n", "3"})
+      Start({"run", temp_ / "sweep.toml", "--no-report", "--slots", "1"}, {FindProgram("mpirun"), "-n", "3"})
           ->Wait();
   EXPECT_EQ(run.code, 0) << run.output;
   const std::set<std::string> parallel = FinishedStages();
@@ -290,7 +291,7 @@ TEST_F(SessionTest, UnderMpirunAWrongSweepEndsAllRanksWithExitCodeTwo) {
        {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"})
     Set(variable, "1");
   std::ofstream(temp_ / "sweep.toml") << "name = \"s\"\n[modle]\nlayers = 1\n";
-  const auto run = Start({"run", temp_ / "sweep.toml"}, {"/usr/bin/mpirun", "-n", "2"})->Wait();
+  const auto run = Start({"run", temp_ / "sweep.toml"}, {FindProgram("mpirun"), "-n", "2"})->Wait();
   EXPECT_EQ(run.code, 2) << run.output;
   EXPECT_FALSE(std::filesystem::exists(workspace_.root()));
 }
