@@ -72,12 +72,18 @@ AgentOptions MakeAgentOptions(const SessionOptions& options, const Timing& timin
 class StopSignals {
  public:
   StopSignals(boost::asio::io_context& loop, std::function<void(const std::string&)> on_signal)
-      : signals_(loop, SIGINT, SIGTERM, SIGUSR2), on_signal_(std::move(on_signal)) {
-    signals_.add(SIGHUP);
+      : signals_(loop, SIGTERM, SIGUSR2), on_signal_(std::move(on_signal)) {
+    // What was ignored from the start stays ignored: `nohup headsweep run …` outlives its terminal.
+    for (const int signal : {SIGINT, SIGHUP})
+      if (!IsIgnored(signal)) signals_.add(signal);
     Wait();
   }
 
  private:
+  static bool IsIgnored(int signal) {
+    struct sigaction now = {};
+    return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+  }
   void Wait() {
     signals_.async_wait([this](const boost::system::error_code& error, int signal) {
       if (error) return;
@@ -268,7 +274,9 @@ class Session {
       return exit_code;
     }
     if (!options_.report) return exit_code;
-    const bool made = RunChild({"collect", name}) && RunChild({"report", name, "--summary"});
+    const bool collected = RunChild({"collect", name});  // false also when a file had to be left out
+    const bool made =
+        files_.Exists(workspace_.Results(name)) && RunChild({"report", name, "--summary"}) && collected;
     if (made) {
       display_.Always("results " + workspace_.Results(name));
       display_.Always("report  " + workspace_.Report(name));
@@ -319,7 +327,10 @@ int RunSession(const SessionOptions& options,
   const Timing timing = Timing::FromEnvironment();
   const MpiEnvironment mpi = DetectMpi();
   std::unique_ptr<MpiWorld> world;
-  if (mpi.launched) world = std::make_unique<MpiWorld>(mpi.expected_size);
+  if (mpi.launched) {
+    world = std::make_unique<MpiWorld>(mpi.expected_size);
+    UndoMpirunBinding();
+  }
   if (world && world->rank() != 0) return RunAgentRank(options, timing, *world);
 
   boost::asio::io_context loop;

@@ -6,30 +6,27 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "cluster/base/log.h"
 #include "cluster/topology.h"
 
 namespace headsweep {
-namespace {
 
-std::vector<int> AffinityOf(pid_t pid) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (::sched_getaffinity(pid, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  return cpus;
+void UndoMpirunBinding() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr || std::getenv("SLURM_STEP_NUM_TASKS") != nullptr)
+    return;
+  cpu_set_t own, daemon;
+  CPU_ZERO(&own);
+  CPU_ZERO(&daemon);
+  if (::sched_getaffinity(0, sizeof own, &own) != 0) return;
+  if (::sched_getaffinity(::getppid(), sizeof daemon, &daemon) != 0) return;
+  if (CPU_COUNT(&daemon) > CPU_COUNT(&own) && ::sched_setaffinity(0, sizeof daemon, &daemon) != 0)
+    LogWarning(
+        "mpirun has bound this rank to {} of {} CPUs and it cannot be undone; use mpirun --bind-to none",
+        CPU_COUNT(&own), CPU_COUNT(&daemon));
 }
 
-}  // namespace
-
 std::vector<int> UsableCpus() {
-  TopologySources sources;
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && std::getenv("SLURM_STEP_NUM_TASKS") == nullptr) {
-    const std::vector<int> daemon = AffinityOf(::getppid());
-    if (daemon.size() > AffinityOf(0).size()) sources.affinity = daemon;
-  }
-  const Topology topology = DetectTopology(sources);
+  const Topology topology = DetectTopology();
   std::vector<int> cpus;
   for (const CpuCore& core : topology.cores) cpus.push_back(core.threads.front());
   cpus.resize(std::min(cpus.size(), static_cast<std::size_t>(topology.worker_slots())));
@@ -48,8 +45,9 @@ std::vector<std::vector<int>> PlanSlots(const SlotRequest& request) {
       request.slots > 0 ? static_cast<std::size_t>(request.slots) : std::max<std::size_t>(1, fit);
 
   std::vector<std::vector<int>> slots(wanted);
-  if (wanted > fit)
-    return slots;  // crowded on purpose: the kernel shares them out better than fixed places would
+  // Crowded on purpose, or leaving cores to others (perhaps to another sweep, whose trials must not be bound
+  // to the same ones): the kernel shares them out better than fixed places would.
+  if (wanted != fit) return slots;
   for (std::size_t slot = 0; slot < wanted; ++slot)
     for (std::size_t thread = 0; thread < threads; ++thread)
       slots[slot].push_back(request.cpus[first + slot * threads + thread]);

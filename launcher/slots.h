@@ -1,5 +1,4 @@
-// Slots: the places of one node where a trial's process can run, each with CPUs of its own. Pure, except
-// UsableCpus.
+// Slots: the places of one node where a trial's process can run, each with CPUs of its own. PlanSlots is pure.
 #pragma once
 
 #include <string>
@@ -7,9 +6,12 @@
 
 namespace headsweep {
 
+// mpirun binds each rank to a core or two, which says nothing about what the rank's trials may use: gives
+// this process the affinity of mpirun's daemon again. Nothing is changed under srun, whose binding is the
+// user's.
+void UndoMpirunBinding();
+
 // One hardware thread of each core that this process may use; no more than the control group's CPU quota.
-// Under mpirun the affinity that counts is that of mpirun's daemon: mpirun binds each rank to a core or two,
-// which says nothing about what the rank's trials may use.
 std::vector<int> UsableCpus();
 
 struct SlotRequest {
@@ -20,8 +22,8 @@ struct SlotRequest {
   int ranks_on_host = 1;
 };
 
-// One entry a slot: the CPUs it is bound to, `threads` of them. Empty lists (not bound) when more slots were
-// asked for than fit. Never no slot.
+// One entry a slot: the CPUs it is bound to, `threads` of them; or empty lists, not bound, unless the slots
+// fill what there is. Never no slot.
 std::vector<std::vector<int>> PlanSlots(const SlotRequest& request);
 
 }  // namespace headsweep

@@ -180,6 +180,8 @@ TEST(Slots, FillTheCoresAndShareThemBetweenTheAgentsOfAHost) {
   EXPECT_EQ(PlanSlots({.cpus = {0, 1, 2}, .threads = 2}), (Slots{{0, 1}}));
   EXPECT_EQ(PlanSlots({.cpus = {0}, .threads = 4}), (Slots{{}}));
   EXPECT_EQ(PlanSlots({.cpus = {0, 1}, .threads = 1, .slots = 3}), (Slots{{}, {}, {}}));
+  EXPECT_EQ(PlanSlots({.cpus = {0, 1}, .threads = 1, .slots = 1}), (Slots{{}}));
+  EXPECT_EQ(PlanSlots({.cpus = {0, 1}, .threads = 1, .slots = 2}), (Slots{{0}, {1}}));
   EXPECT_EQ(PlanSlots({.cpus = {0, 1, 2}, .threads = 1, .rank_on_host = 0, .ranks_on_host = 2}),
             (Slots{{0}}));
   EXPECT_EQ(PlanSlots({.cpus = {0, 1, 2}, .threads = 1, .rank_on_host = 1, .ranks_on_host = 2}),

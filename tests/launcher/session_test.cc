@@ -176,6 +176,16 @@ TEST_F(SessionTest, CtrlCCheckpointsAndResumeFinishesWithoutRunningAnythingTwice
   EXPECT_EQ(FinishedStages().size(), 4u);
 }
 
+TEST_F(SessionTest, UnderNohupAClosedTerminalStopsNothing) {
+  Set("FAKE_GATE", temp_ / "gate");
+  auto run = Start({"run", temp_ / "sweep.toml", "--no-report"}, {FindProgram("nohup")});
+  ASSERT_TRUE(WaitForEvent("step-1", 1));
+  run->Signal(SIGHUP);
+  std::ofstream(temp_ / "gate") << "open";
+  const Finished end = run->Wait();
+  EXPECT_EQ(end.code, 0) << end.output;
+}
+
 TEST_F(SessionTest, ASecondCtrlCKillsWhatDoesNotListen) {
   Set("FAKE_GATE", temp_ / "gate");
   Set("FAKE_IGNORE_TERM", "1");
