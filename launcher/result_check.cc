@@ -16,27 +16,13 @@
 #include "launcher/messages.h"
 #include "launcher/process.h"
 #include "results/stage_file.h"
+#include "results/summary_json.h"
 
 namespace headsweep {
 namespace {
 
 constexpr std::size_t kStagesPerChild = 2000;  // 17 bytes each as arguments: far below the kernel's limit
 constexpr double kChildTimeout = 600;
-
-nlohmann::json ToJson(const StageSummary& summary) {
-  return {{"outcome", summary.outcome},
-          {"digest", summary.digest},
-          {"weights_checksum", summary.weights_checksum},
-          {"parameters", summary.parameters},
-          {"flops_per_step", summary.flops_per_step},
-          {"valid_nll", summary.valid_nll},
-          {"valid_perplexity", summary.valid_perplexity},
-          {"test_nll", summary.test_nll},
-          {"test_perplexity", summary.test_perplexity},
-          {"train_seconds", summary.train_seconds},
-          {"peak_memory_bytes", summary.peak_memory_bytes},
-          {"summary_line", summary.summary_line}};
-}
 
 // Feeds what the child says to parser until it closes its end; false when it does not within the time-out.
 bool ReadToEnd(int descriptor, LineParser& parser, const LineParser::Receiver& receiver) {

@@ -28,6 +28,7 @@
 #include "cluster/base/log.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/allocator.h"
+#include "results/summary_json.h"
 #include "trainer/agent_channel.h"
 #include "trainer/build_info.h"
 #include "trainer/control_protocol.h"

@@ -54,6 +54,4 @@ class AgentReporter final : public Reporter {
   bool said_hello_ = false;
 };
 
-nlohmann::json ToJson(const StageSummary& summary);  // field names are the struct's
-
 }  // namespace headsweep
