@@ -49,7 +49,7 @@ struct CurvePoint {
 
 // Mean over models of one pruning curve (random orders of one model are averaged first: a model counts once).
 struct PruningCurve {
-  std::string group;  // which models: a Describe() text, or "all models with at least 4 heads in all layers"
+  std::string group;  // which models: a Describe() text, or "all models with at least 4 heads"
   std::string order;  // label of the order
   int models = 0;
   double heads = 0;  // heads of one model in all layers; NaN if they differ

@@ -136,7 +136,7 @@ Pruning FindPruning(const ResultsFile& results, const Quality& quality) {
     }
     if (!pooled.empty()) {
       pruning.pooled.push_back(
-          Average(fmt::format("all models with at least {} heads in all layers", kPooledHeads), order, pooled));
+          Average(fmt::format("all models with at least {} heads", kPooledHeads), order, pooled));
     }
   }
   for (const QualityLine& line : quality.lines) {
