@@ -64,12 +64,22 @@ std::string TrendSentence(const Quality& quality, const QualityLine& line) {
   const auto best = std::min_element(
       points.begin(), points.end(),
       [](const QualityPoint* a, const QualityPoint* b) { return a->perplexity.mean < b->perplexity.mean; });
+  const auto worst = std::max_element(
+      points.begin(), points.end(),
+      [](const QualityPoint* a, const QualityPoint* b) { return a->perplexity.mean < b->perplexity.mean; });
   const QualityPoint &first = *points.front(), &last = *points.back();
   const auto change = [](const QualityPoint& from, const QualityPoint& to) {
     return 100 * (to.perplexity.mean / from.perplexity.mean - 1);
   };
   const std::string name = line.label.empty() ? "" : fmt::format("With {}, ", line.label);
   const std::string subject = name.empty() ? "Perplexity" : "perplexity";
+  const Estimate &low = (*best)->perplexity, &high = (*worst)->perplexity;
+  if (low.has_interval() && high.has_interval() && low.high() >= high.low()) {
+    return fmt::format(
+        "{}{} differs by {:.1f} % at most (lowest at {} = {}, highest at {}), and these two intervals "
+        "overlap.",
+        name, subject, change(**best, **worst), quality.x_name, (*best)->x_label, (*worst)->x_label);
+  }
   if (*best == &last) {
     return fmt::format("{}{} falls all the way to the largest value, {} = {}: {:.1f} % lower than at {}.",
                        name, subject, quality.x_name, last.x_label, -change(first, last), first.x_label);
@@ -97,13 +107,13 @@ std::string PruningSentence(const Pruning& pruning) {
   });
   std::string list;
   for (const PruningCurve* curve : curves) {
-    list += fmt::format("{}{} % in the order \u201c{}\u201d", list.empty() ? "" : ", ",
-                        FormatEstimate(curve->removable, 0, 100), curve->order);
+    list += fmt::format("{}{} in the order \u201c{}\u201d", list.empty() ? "" : ", ", FormatRemovable(*curve),
+                        curve->order);
   }
   return fmt::format(
       "Without retraining, test perplexity stays within {:.0f} % of the whole model's while removing {} of "
       "the heads "
-      "(mean over {}{} models with at least {} heads in all layers).",
+      "(mean, least and most of {}{} models with at least {} heads in all layers).",
       100 * (kTolerance - 1), list, fewest == most ? "" : fmt::format("{} to ", fewest), most, kPooledHeads);
 }
 

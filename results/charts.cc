@@ -114,6 +114,7 @@ Chart QualityChart(const Quality& quality) {
 }
 
 Chart PruningChart(const Pruning& pruning) {
+  constexpr int kBandModels = 3;
   constexpr std::size_t kMostPanels = 12;
   json points = json::array();
   std::vector<std::string> panels;
@@ -136,7 +137,12 @@ Chart PruningChart(const Pruning& pruning) {
                   {"position", panel - panels.begin()},
                   {"order", curve.order},
                   {"fraction", point.fraction}};
-      AddInterval(row, point.ratio);
+      // Two models give an interval of +-12.7 standard errors: it would hide every curve and tell nothing.
+      if (point.ratio.n >= kBandModels) {
+        AddInterval(row, point.ratio);
+      } else {
+        row["mean"] = point.ratio.mean;
+      }
       row["tip"] = {{"order", curve.order},
                     {"heads removed", Percent(point.fraction)},
                     {"perplexity / whole model's", FormatEstimate(point.ratio, 3)},
@@ -161,9 +167,11 @@ Chart PruningChart(const Pruning& pruning) {
   SetData(spec, "points", points);
   SetSignal(spec, "tolerance", kTolerance);
   json ticks = json::array();  // of a logarithmic axis that spans anything from 1.01 to 1000
-  for (const double tick : {0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0}) {
+  for (const double tick :
+       {0.9, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0}) {
     if (tick >= lowest && tick <= highest) ticks.push_back(tick);
   }
+  SetSignal(spec, "yDomain", {lowest / 1.01, highest * 1.03});  // of the curves; bands are cut off
   SetSignal(spec, "yTicks", std::move(ticks));
   std::string note;
   if (!left_out.empty())

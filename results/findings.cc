@@ -130,6 +130,12 @@ std::string Describe(const Quality& quality, const QualityLine& line, const Qual
   return text.empty() ? "the only configuration" : text;
 }
 
+std::string FormatRemovable(const PruningCurve& curve) {
+  const std::string mean = fmt::format("{:.0f} %", 100 * curve.removable.mean);
+  if (curve.removable_high - curve.removable_low < 0.005) return mean;
+  return fmt::format("{} ({:.0f}–{:.0f})", mean, 100 * curve.removable_low, 100 * curve.removable_high);
+}
+
 std::string FormatEstimate(const Estimate& estimate, int digits, double scale) {
   if (estimate.n == 0) return "–";
   if (!estimate.has_interval()) return fmt::format("{:.{}f}", estimate.mean * scale, digits);

@@ -54,6 +54,7 @@ struct PruningCurve {
   int models = 0;
   double heads = 0;  // heads of one model in all layers; NaN if they differ
   std::vector<CurvePoint> points;
+  double removable_low = 0, removable_high = 0;  // of the models, least and most
   Estimate removable;  // largest fraction up to which the ratio stays within kTolerance
 };
 
@@ -69,6 +70,9 @@ Pruning FindPruning(const ResultsFile& results, const Quality& quality);
 // The answer in a few sentences: the best point with its interval, how the lines behave, how many heads can
 // go in each order.
 std::vector<std::string> Answer(const ResultsFile& results, const Quality& quality, const Pruning& pruning);
+
+// "55 % (40–70)": mean and range of the models. A share in steps of a tenth has no use for Student's t.
+std::string FormatRemovable(const PruningCurve& curve);
 
 // "78.3 ± 1.2"; without an interval "78.3"; "–" without a value. digits: after the point.
 std::string FormatEstimate(const Estimate& estimate, int digits, double scale = 1);

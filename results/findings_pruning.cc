@@ -104,6 +104,8 @@ PruningCurve Average(const std::string& group, const std::string& order,
   }
   if (heads.size() == 1) curve.heads = static_cast<double>(*heads.begin());
   curve.removable = MeanWithInterval(removable);
+  curve.removable_low = *std::min_element(removable.begin(), removable.end());
+  curve.removable_high = *std::max_element(removable.begin(), removable.end());
   for (const std::int64_t fraction : fractions) {
     std::vector<double> ratios, increases, speeds;
     for (const ModelCurve* model : models) {

@@ -152,7 +152,8 @@ class Page {
     std::string content = Figure("chart-pruning", PruningChart(pruning_),
                                  "Test perplexity after removing heads in each order, without retraining, "
                                  "divided by the whole model's. Bands: 95 % "
-                                 "confidence interval over models; the seeds of a random order are averaged "
+                                 "confidence interval over models, where there are three or more; the seeds "
+                                 "of a random order are averaged "
                                  "within a model first. Dashed: 5 % more "
                                  "perplexity.");
     content += RemovableTable(pruning_);

@@ -113,7 +113,8 @@ std::string RemovableTable(const Pruning& pruning) {
   const auto orders = Distinct(curves, [](const PruningCurve& c) { return c.order; });
   const auto groups = Distinct(curves, [](const PruningCurve& c) { return c.group; });
   Table table(
-      fmt::format("Share of the heads that can be removed before test perplexity rises by more than {:.0f} %",
+      fmt::format("Share of the heads that can be removed before test perplexity rises by more than {:.0f} "
+                  "%; mean over models, in brackets the least and the most",
                   100 * (kTolerance - 1)));
   table.AddColumn("models");
   table.AddColumn("heads", Kind::kNumber);
@@ -133,7 +134,7 @@ std::string RemovableTable(const Pruning& pruning) {
       const auto curve = std::find_if(curves.begin(), curves.end(), [&](const PruningCurve& c) {
         return c.group == group && c.order == order;
       });
-      table.Cell(curve == curves.end() ? "" : FormatEstimate(curve->removable, 0, 100) + " %");
+      table.Cell(curve == curves.end() ? "" : FormatRemovable(*curve));
     }
   }
   return table.Html();

@@ -67,7 +67,7 @@ std::string PruningText(const Pruning& pruning) {
       return std::abs(p.fraction - kShownFraction) < 1e-6;
     });
     table.push_back({curve.order, half == curve.points.end() ? "–" : FormatEstimate(half->loss_increase, 3),
-                     FormatEstimate(curve.removable, 0, 100) + " %", fmt::format("{}", curve.models)});
+                     FormatRemovable(curve), fmt::format("{}", curve.models)});
   }
   return fmt::format(
       "Half of the heads removed: increase of the test loss, nats a piece (models with at least {} "

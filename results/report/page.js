@@ -19,14 +19,14 @@
   // they stand out from the background; every line also has a symbol of its own.
   const light = {
     ink: "#1c2024", quiet: "#5d6670", line: "#dfe2e6", grid: "#eceef0", panel: "#ffffff",
-    category: ["#0072b2", "#d55e00", "#008f68", "#a84f86", "#b38600", "#3a9bd0", "#444b52", "#7a6ad8"],
+    category: ["#0072b2", "#d55e00", "#008f68", "#a84f86", "#b38600", "#444b52", "#7a6ad8", "#3a9bd0"],
     ordered: ["#440154", "#31688e", "#35b779", "#b5b41b"], ramp: ["#eef4fa", "#9dc3e6", "#3a83c4", "#0b3c6f"],
     diverging: ["#0b7a5b", "#f2f2f0", "#b3400e"],
     outcome: ["#0072b2", "#b38600", "#8d969e", "#c2410c", "#c9ced3"],
   };
   const dark = {
     ink: "#e6e8ea", quiet: "#a0a8b0", line: "#343a41", grid: "#272c31", panel: "#1b1f23",
-    category: ["#58a9e0", "#f08a4b", "#3dc49a", "#dd8fc0", "#dcb33c", "#9fd4f5", "#c4cad0", "#a89cf0"],
+    category: ["#58a9e0", "#f08a4b", "#3dc49a", "#dd8fc0", "#dcb33c", "#c4cad0", "#a89cf0", "#9fd4f5"],
     ordered: ["#8f7bdc", "#4aa3df", "#4fd08f", "#f2e34c"], ramp: ["#20272e", "#23507a", "#4691cf", "#cfe8fb"],
     diverging: ["#3dc49a", "#2a2f34", "#f08a4b"],
     outcome: ["#58a9e0", "#dcb33c", "#7f8890", "#f08a4b", "#4a5158"],

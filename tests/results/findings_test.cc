@@ -78,6 +78,17 @@ TEST(Findings, QualityIsTheMeanOverSeedsAtEachPoint) {
               HasSubstr("With head_size = 32, perplexity is lowest at heads = 2 and 19.6 % higher at 8"));
 }
 
+TEST(Findings, NoTrendIsClaimedWhereIntervalsOverlap) {
+  TempDir dir;
+  const std::vector<GridAxis> axes = {Integers("seed", {1, 2}), Integers("heads", {1, 2})};
+  Collect(MakeTrials(axes, dir.path(), [](const std::vector<int>& p) { return 100.0 + 4 * p[0] - p[1]; }),
+          dir / "r.h5");
+  const ResultsFile results(dir / "r.h5");
+  EXPECT_THAT(Answer(results, FindQuality(results), {})[1],
+              HasSubstr("Perplexity differs by 1.0 % at most (lowest at heads = 2, highest at 1), and these "
+                        "two intervals overlap."));
+}
+
 TEST(Findings, OneSeedHasNoInterval) {
   TempDir dir;
   Collect(MakeTrials({Integers("heads", {1, 2})}, dir.path(),
@@ -145,6 +156,7 @@ TEST(Findings, PruningCountsEachModelOnceAndFindsTheLastFractionWithinFivePercen
   EXPECT_EQ(curve.models, 2);
   EXPECT_EQ(curve.heads, 10);
   EXPECT_NEAR(curve.removable.mean, ((0.2 + 0.0) / 2 + 0.4) / 2, 1e-9);
+  EXPECT_EQ(FormatRemovable(curve), "25 % (10–40)");
   ASSERT_THAT(curve.points, SizeIs(5));
   EXPECT_EQ(curve.points[1].ratio.n, 2);
   EXPECT_NEAR(curve.points[1].ratio.mean, ((1.04 + 1.06) / 2 + 1.01) / 2, 1e-12);
