@@ -8,9 +8,9 @@
 namespace headsweep {
 
 // Call first thing in main(), before any thread starts. Keeps freed memory in the process instead of giving
-// it back to the system: oneDNN takes and frees packing buffers of up to a few MiB within each product, and
-// with glibc's defaults each of them is a fresh mapping whose pages fault in again (about 15 us a page on
-// virtual machines: twice the time of a whole training step). Costs nothing else than that the process's
+// it back to the system: with glibc's defaults each large block is a fresh mapping whose pages fault in
+// again (about 15 us a page on virtual machines, which for libraries that take and free packing buffers of a
+// few MiB within each product comes to twice the time of a whole training step). Costs nothing else than that the process's
 // memory does not shrink. Does nothing outside glibc.
 void TuneAllocator();
 

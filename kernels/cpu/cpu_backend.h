@@ -1,7 +1,6 @@
 // CpuBackend: float32 on CPU cores. Each op family is defined in a file of its own beside this header;
 // contracts are in kernels/backend.h. Everything happens at once on the calling thread and its OpenMP team,
-// so nothing is ever pending. Elements are floats. Our own loops give the same bits for any thread count;
-// oneDNN's products may not (see gemm.h).
+// so nothing is ever pending. Elements are floats. Every op gives the same bits for any thread count.
 #pragma once
 
 #include <algorithm>

@@ -52,7 +52,7 @@ template <class Derivative>
 void CpuBackend::LinearForward(const Element* x, const Element* weight, const Element* bias, Element* y,
                                Element* pre, std::int64_t R, int I, int O, Activation activation) {
   float* product = pre != nullptr ? F(pre) : F(y);
-  cpu::Gemm(false, true, R, O, I, 1, F(x), I, F(weight), I, 0, product, O, threads_);
+  cpu::Gemm(false, true, R, O, I, F(x), I, F(weight), I, false, product, O, threads_, scratch_);
   if (bias == nullptr && activation == Activation::kNone) {
     if (pre != nullptr) CopyOut(F(y), pre, R * O);
     return;
@@ -83,10 +83,11 @@ void CpuBackend::LinearBackward(const Element* dy, const Element* x, const Eleme
                                 float* d_weight, float* d_bias, std::int64_t R, int I, int O,
                                 bool accumulate_dx) {
   if (dx != nullptr) {
-    cpu::Gemm(false, false, R, I, O, 1, F(dy), O, F(weight), I, accumulate_dx ? 1.0f : 0.0f, F(dx), I,
-              threads_);
+    cpu::Gemm(false, false, R, I, O, F(dy), O, F(weight), I, accumulate_dx, F(dx), I, threads_, scratch_);
   }
-  if (d_weight != nullptr) cpu::Gemm(true, false, O, I, R, 1, F(dy), O, F(x), I, 1, d_weight, I, threads_);
+  if (d_weight != nullptr) {
+    cpu::Gemm(true, false, O, I, R, F(dy), O, F(x), I, true, d_weight, I, threads_, scratch_);
+  }
   if (d_bias != nullptr) AddColumnSums(F(dy), R, O, d_bias);
 }
 

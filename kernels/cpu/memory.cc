@@ -54,7 +54,7 @@ void Copy(To* to, const From* from, std::int64_t count, int threads) {
 
 std::string CpuBackend::description() const {
   return fmt::format("cpu: {}; loops compiled for {}; {}; {} thread{}", ProcessorName(), kCompiledFor,
-                     cpu::GemmLibrary(), threads_, threads_ == 1 ? "" : "s");
+                     cpu::GemmDescription(), threads_, threads_ == 1 ? "" : "s");
 }
 
 void* CpuBackend::Allocate(std::size_t bytes) { return cpu::AllocateAligned(bytes, threads_); }

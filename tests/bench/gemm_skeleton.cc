@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
+#include "tests/bench/onednn_gemm.h"
 
 namespace headsweep::bench {
 
@@ -52,12 +52,12 @@ void GemmSkeleton::Step() {
 }
 
 void GemmSkeleton::Forward(int in, int out) {
-  cpu::Gemm(false, true, shape_.Rows(), out, in, 1, x_, in, weight_, in, 0, y_, out, threads_);
+  OneDnnGemm(false, true, shape_.Rows(), out, in, x_, in, weight_, in, 0, y_, out, threads_);
 }
 
 void GemmSkeleton::Backward(int in, int out) {
-  cpu::Gemm(false, false, shape_.Rows(), in, out, 1, x_, out, weight_, in, 0, y_, in, threads_);
-  cpu::Gemm(true, false, out, in, shape_.Rows(), 1, x_, out, y_, in, 1, gradient_, in, threads_);
+  OneDnnGemm(false, false, shape_.Rows(), in, out, x_, out, weight_, in, 0, y_, in, threads_);
+  OneDnnGemm(true, false, out, in, shape_.Rows(), x_, out, y_, in, 1, gradient_, in, threads_);
 }
 
 void GemmSkeleton::AttentionForward() {
@@ -66,9 +66,9 @@ void GemmSkeleton::AttentionForward() {
     const std::int64_t row = head / shape_.H * T, column = head % shape_.H * D;
     const float* q = x_ + row * stride + column;
     float* scores = scores_ + head * T * T;
-    cpu::Gemm(false, true, T, T, D, 1, q, stride, q + width, stride, 0, scores, T, 1);
-    cpu::Gemm(false, false, T, D, T, 1, scores, T, q + 2 * width, stride, 0, y_ + row * width + column, width,
-              1);
+    OneDnnGemm(false, true, T, T, D, q, stride, q + width, stride, 0, scores, T, 1);
+    OneDnnGemm(false, false, T, D, T, scores, T, q + 2 * width, stride, 0, y_ + row * width + column, width,
+               1);
   });
 }
 
@@ -81,10 +81,10 @@ void GemmSkeleton::AttentionBackward() {
     float* dq = y_ + row * stride + column;
     float* p = scores_ + head * T * T;
     float* dp = dscores_ + head * T * T;
-    cpu::Gemm(true, false, T, D, T, 1, p, T, dout, width, 0, dq + 2 * width, stride, 1);  // dV = P^T dO
-    cpu::Gemm(false, true, T, T, D, 1, dout, width, q + 2 * width, stride, 0, dp, T, 1);  // dP = dO V^T
-    cpu::Gemm(false, false, T, D, T, 1, dp, T, q + width, stride, 0, dq, stride, 1);      // dQ = dS K
-    cpu::Gemm(true, false, T, D, T, 1, dp, T, q, stride, 0, dq + width, stride, 1);       // dK = dS^T Q
+    OneDnnGemm(true, false, T, D, T, p, T, dout, width, 0, dq + 2 * width, stride, 1);  // dV = P^T dO
+    OneDnnGemm(false, true, T, T, D, dout, width, q + 2 * width, stride, 0, dp, T, 1);  // dP = dO V^T
+    OneDnnGemm(false, false, T, D, T, dp, T, q + width, stride, 0, dq, stride, 1);      // dQ = dS K
+    OneDnnGemm(true, false, T, D, T, dp, T, q, stride, 0, dq + width, stride, 1);       // dK = dS^T Q
   });
 }
 

@@ -9,7 +9,6 @@
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
 #include "kernels/cpu/allocator.h"
-#include "tests/bench/allocations.h"
 #include "tests/bench/suites.h"
 
 namespace headsweep::bench {
@@ -24,13 +23,14 @@ struct Suite {
 
 constexpr Suite kSuites[] = {
     {"ops", "every op at a training step's shapes, beside a copy or a product of the same size", RunOps},
+    {"products", "our matrix products beside oneDNN's", RunProducts},
     {"step", "a whole training step beside its matrix products alone, and the allocations of a step",
      RunStep},
 };
 
 std::string SuiteList() {
   std::string list = "suites:\n";
-  for (const Suite& suite : kSuites) list += fmt::format("  {:<6} {}\n", suite.name, suite.help);
+  for (const Suite& suite : kSuites) list += fmt::format("  {:<8} {}\n", suite.name, suite.help);
   return list;
 }
 
@@ -86,7 +86,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   headsweep::TuneAllocator();
-  headsweep::bench::StartCountingAllocations();
   try {
     return headsweep::bench::Main(argc, argv);
   } catch (const std::exception& e) {

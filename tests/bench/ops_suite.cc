@@ -6,10 +6,10 @@
 #include <random>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "tests/bench/gemm_skeleton.h"
 #include "tests/bench/measure.h"
+#include "tests/bench/onednn_gemm.h"
 #include "tests/bench/suites.h"
 
 namespace headsweep::bench {
@@ -177,7 +177,7 @@ Table OpsTable(int threads, double seconds) {
         *c = memory.Floats(kSide * kSide);
   std::vector<Candidate> candidates = {
       {"product",
-       [=] { cpu::Gemm(false, false, kSide, kSide, kSide, 1, a, kSide, b, kSide, 0, c, kSide, threads); }}};
+       [=] { OneDnnGemm(false, false, kSide, kSide, kSide, a, kSide, b, kSide, 0, c, kSide, threads); }}};
   for (const OpCase& op : cases) {
     candidates.push_back({op.name, op.run});
     if (op.bytes > 0) candidates.push_back({"copy", [=, &op] { CopyFloor(to, from, op.bytes, threads); }});

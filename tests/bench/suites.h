@@ -15,6 +15,8 @@ struct Options {
 // Each op at the step's shapes beside its floor: a copy that moves as many bytes, or a product of as many
 // operations.
 Report RunOps(const Options& options);
+// Our matrix products beside oneDNN's.
+Report RunProducts(const Options& options);
 // A whole training step beside the GEMM skeleton of the same shapes, and the heap allocations of a step.
 Report RunStep(const Options& options);
 

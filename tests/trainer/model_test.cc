@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "tests/trainer/allocation_counter.h"
+#include "tests/support/allocations.h"
 #include "tests/trainer/model_support.h"
 #include "trainer/optimizer.h"
 
@@ -279,10 +279,10 @@ TEST(Model, ASteadyStepAllocatesNothing) {
     optimizer.Update(1e-3, s);
   };
   step(1);  // the backend may grow its scratch once
-  const std::int64_t before = testing::AllocationCount();
+  const std::int64_t before = testing::CountAllocations().allocations;
   step(2);
   step(3);
-  EXPECT_EQ(testing::AllocationCount() - before, 0);
+  EXPECT_EQ(testing::CountAllocations().allocations - before, 0);
 }
 
 }  // namespace
