@@ -16,6 +16,15 @@
 #if !defined(HEADSWEEP_MUTANT_DROPPED_MASK)
 #define HEADSWEEP_MUTANT_DROPPED_MASK 0
 #endif
+#if !defined(HEADSWEEP_MUTANT_STALE_MAXIMUM)
+#define HEADSWEEP_MUTANT_STALE_MAXIMUM 0
+#endif
+#if !defined(HEADSWEEP_MUTANT_MISSING_COPY_WAIT)
+#define HEADSWEEP_MUTANT_MISSING_COPY_WAIT 0
+#endif
+#if !defined(HEADSWEEP_MUTANT_DROPPED_LENGTH_MASK)
+#define HEADSWEEP_MUTANT_DROPPED_LENGTH_MASK 0
+#endif
 
 #define HS_MUTANT(name, mutant, product) \
   do {                                   \

@@ -1,0 +1,142 @@
+// Attention and head importance of the CUDA backend: from the contract to launches, and the two small
+// kernels, delta and HeadImportance.
+#include "kernels/cuda/attention.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/reduce.h"
+
+namespace headsweep::HEADSWEEP_CUDA_NAMESPACE {
+
+namespace {
+
+constexpr int kDeltaThreads = 128,
+              kDeltaLanes = 8;  // of a block; of a row: 16 bytes each at head size 64, bf16
+
+// delta (heads, T) = sum_d dout out. Eight lanes a row; rows in the order of memory, (B, T, H).
+template <class E>
+__global__ void __launch_bounds__(kDeltaThreads)
+    AttentionDeltaKernel(const AttentionArguments<E> a, std::int64_t rows) {
+  const int lane = static_cast<int>(threadIdx.x) % kDeltaLanes;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kDeltaThreads / kDeltaLanes) +
+                           static_cast<int>(threadIdx.x) / kDeltaLanes;
+  float sum = 0;
+  if (row < rows) {
+    const E* const dout = a.dout + row * a.D;
+    const E* const out = a.out + row * a.D;
+    for (int d = lane * kChunk<E>; d < a.D; d += kDeltaLanes * kChunk<E>) {
+      const Pack<E> x = ReadValues(dout + d, a.D - d, a.access), y = ReadValues(out + d, a.D - d, a.access);
+#pragma unroll
+      for (int i = 0; i < kChunk<E>; ++i) sum += ToFloat(x.value[i]) * ToFloat(y.value[i]);
+    }
+  }
+#pragma unroll
+  for (int distance = kDeltaLanes / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, distance);
+  }
+  if (row >= rows || lane != 0) return;
+  const std::int64_t h = row % a.H, bt = row / a.H;
+  a.delta[(bt / a.T * a.H + h) * a.T + bt % a.T] = sum;
+}
+
+constexpr int kImportanceThreads = 256;
+
+// A block a head, a warp an example at a time; float64 sums, added up in the order of warps.
+__global__ void __launch_bounds__(kImportanceThreads)
+    HeadImportanceKernel(const float* delta, int B, int H, int T, float scale, float* per_example,
+                         float* per_token, float* squares, float* gate_gradient) {
+  constexpr int kWarps = kImportanceThreads / 32;
+  HS_SHARED(double, of_warp, [kWarps][4]);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int h = static_cast<int>(blockIdx.x);
+  double sum_example = 0, sum_token = 0, sum_squares = 0, sum_gate = 0;
+  for (int b = warp; b < B; b += kWarps) {
+    const float* const row = delta + (static_cast<std::int64_t>(b) * H + h) * T;
+    double sum = 0, absolute = 0;
+    for (int t = lane; t < T; t += 32) {
+      const double value = static_cast<double>(scale) * static_cast<double>(row[t]);
+      sum += value;
+      absolute += fabs(value);
+    }
+    sum = WarpSum(sum);
+    sum_example += fabs(sum);
+    sum_token += WarpSum(absolute);
+    sum_squares += sum * sum;
+    sum_gate += sum;
+  }
+  if (lane == 0) {
+    of_warp[warp][0] = sum_example;
+    of_warp[warp][1] = sum_token;
+    of_warp[warp][2] = sum_squares;
+    of_warp[warp][3] = sum_gate;
+  }
+  __syncthreads();
+  if (threadIdx.x >= 4) return;
+  float* const results[4] = {per_example, per_token, squares, gate_gradient};
+  double total = 0;
+  for (int i = 0; i < kWarps; ++i) total += of_warp[i][threadIdx.x];
+  if (results[threadIdx.x] != nullptr) results[threadIdx.x][h] += static_cast<float>(total);
+}
+
+template <class E>
+using ClassLaunch = cudaError_t (*)(AttentionArguments<E>, std::int64_t, const DeviceLimits&, cudaStream_t);
+
+// The class's entry of seven, in the order of kHeadClasses.
+template <class E>
+ClassLaunch<E> OfClass(int D, const ClassLaunch<E> (&launches)[std::size(kHeadClasses)]) {
+  for (std::size_t i = 0; i < std::size(kHeadClasses); ++i) {
+    if (kHeadClasses[i] == HeadClass(D)) return launches[i];
+  }
+  return nullptr;
+}
+
+#define HEADSWEEP_OF_EVERY_CLASS(launch, E)                                                     \
+  {                                                                                             \
+    launch<E, 16>, launch<E, 32>, launch<E, 64>, launch<E, 96>, launch<E, 128>, launch<E, 256>, \
+        launch<E, 512>                                                                          \
+  }
+
+}  // namespace
+
+template <class E>
+cudaError_t RunAttentionForward(const AttentionArguments<E>& a, std::int64_t heads,
+                                const DeviceLimits& limits, cudaStream_t stream) {
+  if (heads == 0 || a.T == 0) return cudaSuccess;
+  return OfClass<E>(a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionForward, E))(a, heads, limits, stream);
+}
+
+template <class E>
+cudaError_t RunAttentionBackward(const AttentionArguments<E>& a, std::int64_t heads,
+                                 const DeviceLimits& limits, cudaStream_t stream) {
+  if (heads == 0) return cudaSuccess;
+  if (a.T > 0) {
+    const std::int64_t rows = heads * a.T;
+    constexpr int kRows = kDeltaThreads / kDeltaLanes;
+    const std::int64_t blocks = (rows + kRows - 1) / kRows;
+    if (blocks > INT_MAX) return cudaErrorInvalidConfiguration;
+    HS_LAUNCH((AttentionDeltaKernel<E>), dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream,
+              a, rows);
+    const cudaError_t error =
+        OfClass<E>(a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionQueryGradient, E))(a, heads, limits, stream);
+    if (error != cudaSuccess) return error;
+  }
+  if (a.S == 0) return cudaSuccess;
+  return OfClass<E>(a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionKeyGradient, E))(a, heads, limits, stream);
+}
+
+void RunHeadImportance(const float* delta, int B, int H, int T, float scale, float* per_example,
+                       float* per_token, float* squares, float* gate_gradient, cudaStream_t stream) {
+  HS_LAUNCH(HeadImportanceKernel, dim3(static_cast<unsigned>(H)), dim3(kImportanceThreads), 0, stream, delta,
+            B, H, T, scale, per_example, per_token, squares, gate_gradient);
+}
+
+template cudaError_t RunAttentionForward(const AttentionArguments<float>&, std::int64_t, const DeviceLimits&,
+                                         cudaStream_t);
+template cudaError_t RunAttentionForward(const AttentionArguments<bf16>&, std::int64_t, const DeviceLimits&,
+                                         cudaStream_t);
+template cudaError_t RunAttentionBackward(const AttentionArguments<float>&, std::int64_t, const DeviceLimits&,
+                                          cudaStream_t);
+template cudaError_t RunAttentionBackward(const AttentionArguments<bf16>&, std::int64_t, const DeviceLimits&,
+                                          cudaStream_t);
+
+}  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE

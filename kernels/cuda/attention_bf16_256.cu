@@ -1,0 +1,5 @@
+#include "kernels/cuda/attention_class.h"
+
+namespace headsweep::HEADSWEEP_CUDA_NAMESPACE {
+HEADSWEEP_ATTENTION_CLASS(bf16, 256);
+}  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE
