@@ -32,8 +32,4 @@ template <class E>
 cudaError_t RunAttentionBackward(const AttentionArguments<E>& a, std::int64_t heads,
                                  const DeviceLimits& limits, cudaStream_t stream);
 
-// Backend::HeadImportance. B, H > 0.
-void RunHeadImportance(const float* delta, int B, int H, int T, float scale, float* per_example,
-                       float* per_token, float* squares, float* gate_gradient, cudaStream_t stream);
-
 }  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE

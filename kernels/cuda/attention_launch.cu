@@ -1,8 +1,7 @@
-// Attention and head importance of the CUDA backend: from the contract to launches, and the two small
-// kernels, delta and HeadImportance.
+// From any head size to the kernels of its class, and the kernel of delta.
 #include "kernels/cuda/attention.h"
 
-#include <algorithm>
+#include <iterator>
 
 #include "kernels/cuda/reduce.h"
 
@@ -37,45 +36,6 @@ __global__ void __launch_bounds__(kDeltaThreads)
   if (row >= rows || lane != 0) return;
   const std::int64_t h = row % a.H, bt = row / a.H;
   a.delta[(bt / a.T * a.H + h) * a.T + bt % a.T] = sum;
-}
-
-constexpr int kImportanceThreads = 256;
-
-// A block a head, a warp an example at a time; float64 sums, added up in the order of warps.
-__global__ void __launch_bounds__(kImportanceThreads)
-    HeadImportanceKernel(const float* delta, int B, int H, int T, float scale, float* per_example,
-                         float* per_token, float* squares, float* gate_gradient) {
-  constexpr int kWarps = kImportanceThreads / 32;
-  HS_SHARED(double, of_warp, [kWarps][4]);
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int h = static_cast<int>(blockIdx.x);
-  double sum_example = 0, sum_token = 0, sum_squares = 0, sum_gate = 0;
-  for (int b = warp; b < B; b += kWarps) {
-    const float* const row = delta + (static_cast<std::int64_t>(b) * H + h) * T;
-    double sum = 0, absolute = 0;
-    for (int t = lane; t < T; t += 32) {
-      const double value = static_cast<double>(scale) * static_cast<double>(row[t]);
-      sum += value;
-      absolute += fabs(value);
-    }
-    sum = WarpSum(sum);
-    sum_example += fabs(sum);
-    sum_token += WarpSum(absolute);
-    sum_squares += sum * sum;
-    sum_gate += sum;
-  }
-  if (lane == 0) {
-    of_warp[warp][0] = sum_example;
-    of_warp[warp][1] = sum_token;
-    of_warp[warp][2] = sum_squares;
-    of_warp[warp][3] = sum_gate;
-  }
-  __syncthreads();
-  if (threadIdx.x >= 4) return;
-  float* const results[4] = {per_example, per_token, squares, gate_gradient};
-  double total = 0;
-  for (int i = 0; i < kWarps; ++i) total += of_warp[i][threadIdx.x];
-  if (results[threadIdx.x] != nullptr) results[threadIdx.x][h] += static_cast<float>(total);
 }
 
 template <class E>
@@ -122,12 +82,6 @@ cudaError_t RunAttentionBackward(const AttentionArguments<E>& a, std::int64_t he
   }
   if (a.S == 0) return cudaSuccess;
   return OfClass<E>(a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionKeyGradient, E))(a, heads, limits, stream);
-}
-
-void RunHeadImportance(const float* delta, int B, int H, int T, float scale, float* per_example,
-                       float* per_token, float* squares, float* gate_gradient, cudaStream_t stream) {
-  HS_LAUNCH(HeadImportanceKernel, dim3(static_cast<unsigned>(H)), dim3(kImportanceThreads), 0, stream, delta,
-            B, H, T, scale, per_example, per_token, squares, gate_gradient);
 }
 
 template cudaError_t RunAttentionForward(const AttentionArguments<float>&, std::int64_t, const DeviceLimits&,
