@@ -198,8 +198,9 @@ void Core::Finish(int stage, StageState state, const AttemptEnded& event) {
 void Core::Fail(int stage, const std::string& reported, const AttemptEnded& event) {
   Entry& entry = At(stage);
   std::string cause = reported;
-  if (entry.run == Run::kKilling) {
-    cause = entry.kill_cause;  // what we killed it for, not how it died
+  if (entry.run == Run::kKilling &&
+      cause != cause::kStopped) {  // stopped: it had left by itself before the kill
+    cause = entry.kill_cause;      // what we killed it for, not how it died
   } else if (entry.run == Run::kStopping &&
              (cause == cause::kSignal || cause == cause::kExit || cause == cause::kHang)) {
     cause = cause::kStopped;  // Ctrl-C and the batch system reach the trainers too

@@ -1,16 +1,17 @@
 // A world for the scheduler core to live in: nodes that come and go, trainers that finish, fail, hang and
 // die, messages that are late or arrive twice, and a coordinator that is killed at any moment and starts
-// again from its journal. All of it is decided by one seed. The world knows the truth and checks every
+// again from its journal. All of it is decided by a Schedule. The world knows the truth and checks every
 // command against it; a broken promise is a Violation.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -38,17 +39,52 @@ enum class Mutant {
   kForgetJournal,     // the coordinator starts from the results alone
 };
 
+// What is decided by chance: the plan and the nodes by `world`, then each hostile step by a seed of its own,
+// so that a step can be left out without changing what the others do.
+struct Schedule {
+  std::uint64_t world = 0;
+  std::vector<std::uint64_t> steps;
+};
+
+// SplitMix64 (Steele, Lea & Flood 2014): good enough here, and made in no time for each step.
+class Chance {
+ public:
+  explicit Chance(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t Next() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+inline Schedule RandomSchedule(std::uint64_t seed, int hostile_steps) {
+  Schedule schedule{seed, {}};
+  Chance chance(~seed);
+  for (int i = 0; i < hostile_steps; ++i) schedule.steps.push_back(chance.Next());
+  return schedule;
+}
+
 class SimulatedWorld {
  public:
-  SimulatedWorld(std::uint64_t seed, Mutant mutant) : random_(seed), mutant_(mutant) {
+  // trace: every event, record and command is printed.
+  SimulatedWorld(const Schedule& schedule, Mutant mutant, bool trace = false)
+      : schedule_(schedule), chance_(schedule.world), mutant_(mutant), trace_(trace) {
     MakePlan();
     for (int i = 0; i < kNodes; ++i) node_slots_.push_back(1 + Below(3));
     node_slots_[0] = 3;  // the widest gang fits
     Launch();
   }
 
-  void Run(int hostile_steps) {
-    for (int i = 0; i < hostile_steps; ++i) HostileStep();
+  void Run() {
+    for (const std::uint64_t step : schedule_.steps) {
+      chance_ = Chance(step);
+      HostileStep();
+    }
+    chance_ = Chance(schedule_.world + 1);
     BeFair();
   }
 
@@ -68,11 +104,11 @@ class SimulatedWorld {
 
   // --- chance
   // -------------------------------------------------------------------------------------------------------------
-  int Below(int n) { return static_cast<int>(random_() % static_cast<std::uint64_t>(n)); }
+  int Below(int n) { return static_cast<int>(chance_.Next() % static_cast<std::uint64_t>(n)); }
   bool OneIn(int n) { return Below(n) == 0; }
 
   void MakePlan() {
-    const int stages = 1 + Below(9);
+    const int stages = 1 + Below(20);
     for (int i = 0; i < stages; ++i) {
       StageSpec spec;
       spec.id = StageId(fmt::format("s{}", i));
@@ -88,6 +124,8 @@ class SimulatedWorld {
   // ------------------------------------------------------------------------------------------------------
   void Launch() {
     ++launches_;
+    Trace("launch {}: {} events in the journal, {} results", launches_, journal_.size(), sealed_.size());
+    external_in_a_row_.clear();
     CorePolicy policy;
     policy.hang_floor_seconds = 30;
     policy.stop_grace_seconds = 5;
@@ -118,6 +156,7 @@ class SimulatedWorld {
 
   void Tell(const Event& event) {
     if (ended_) return;
+    if (trace_) std::visit([this](const auto& e) { Show(e); }, event);
     const std::vector<Command> commands = core_->Handle(event, now_);
     core_->CheckInvariants();
     if (mutant_ == Mutant::kActBeforeSync && !CarryOut(commands)) return Crash();
@@ -139,6 +178,9 @@ class SimulatedWorld {
   void Write(const std::vector<JournalEvent>& records) {
     for (const JournalEvent& event : records) {
       journal_.push_back(event);
+      Trace("    journal: {} {} attempt {}{}", event.type, event.stage, event.attempt,
+            event.fields.contains("cause") ? " " + event.fields.at("cause") : "");
+      CheckRecord(event);
       const auto outcome = event.fields.find("outcome");
       const bool result =
           event.type == journal::kStageAdopted ||
@@ -155,11 +197,32 @@ class SimulatedWorld {
     return true;
   }
 
+  // A checkpoint never goes back, and only a stage's own failures are charged to it.
+  void CheckRecord(const JournalEvent& event) {
+    const StageId stage(event.stage);
+    if (event.type == journal::kCheckpointed) {
+      const std::int64_t step = std::strtoll(event.fields.at("step").c_str(), nullptr, 10);
+      std::int64_t& last = checkpoints_[{stage, Attempt(event.attempt)}];
+      Check(step > last, "{} attempt {} goes back from its checkpoint at step {} to {}", event.stage,
+            event.attempt, last, step);
+      last = step;
+    }
+    if (event.type == journal::kAttemptEnded && event.fields.contains("charged")) {
+      const bool external = external_.contains({stage, Attempt(event.attempt)});
+      int& in_a_row = external_in_a_row_[stage];
+      in_a_row = external ? in_a_row + 1 : 0;
+      // Ten endings in a row for no fault of its own: then it is charged, so that it cannot go on for ever.
+      Check(!external || in_a_row > 10 || event.fields.at("charged") == "no",
+            "{} attempt {} pays for what was not its fault", event.stage, event.attempt);
+    }
+  }
+
   void On(const Record&) {}
   void On(const Notice&) {}
   void On(const StartAttempt& c) {
     const StageSpec& spec = Spec(c.stage);
     const std::string name = fmt::format("{} attempt {}", c.stage.value(), c.attempt.value());
+    Trace("    start {} on {} slots", name, c.slots.size());
     Check(all_starts_.insert({c.stage, c.attempt}).second, "{} is started twice", name);
     Check(!known_finished_.contains(c.stage), "{} repeats finished work", name);
     Check(!spec.parent || sealed_.contains(*spec.parent), "{} starts before its parent has a result", name);
@@ -182,12 +245,15 @@ class SimulatedWorld {
     trainers_.push_back({c.stage, c.attempt, c.slots});
   }
   void On(const StopAttempt& c) {
+    Trace("    stop {} attempt {}", c.stage.value(), c.attempt.value());
     if (Trainer* t = Find(c.stage, c.attempt)) t->stopping = true;
   }
   void On(const KillAttempt& c) {
+    Trace("    kill {} attempt {}: {}", c.stage.value(), c.attempt.value(), c.reason);
     if (Trainer* t = Find(c.stage, c.attempt)) t->killed = true;
   }
   void On(const EndSweep& c) {
+    Trace("    end with {}: {}", c.exit_code, c.reason);
     Check(trainers_.empty(), "the sweep ends while {} trainers run", trainers_.size());
     for (const StageSpec& spec : plan_) {
       Check(c.exit_code != 0 || sealed_.contains(spec.id), "exit code 0, but {} has no result",
@@ -217,6 +283,11 @@ class SimulatedWorld {
     const auto i = static_cast<std::size_t>(node);
     if (!node_up_[i]) return;
     node_up_[i] = false;
+    for (const Trainer& t : trainers_) {
+      const bool there = std::any_of(t.slots.begin(), t.slots.end(),
+                                     [&](const SlotId& s) { return s.node.value() == node; });
+      if (there && !t.killed) external_.insert({t.stage, t.attempt});
+    }
     if (mutant_ != Mutant::kLostIsNotDead) {
       for (Trainer& t : trainers_) {
         t.maimed |= std::erase_if(t.slots, [&](const SlotId& s) { return s.node.value() == node; }) > 0;
@@ -255,6 +326,8 @@ class SimulatedWorld {
     const auto seal = sealed_.find(t.stage);
     const bool diverged = seal != sealed_.end() && seal->second.find("diverged") != std::string::npos;
     const std::string end = seal == sealed_.end() ? outcome : (diverged ? "diverged" : "finished");
+    if (end == "stopped" || (t.stopping && cause == cause::kSignal)) external_.insert({t.stage, t.attempt});
+    Trace("  {} attempt {} is gone: {} {}", t.stage.value(), t.attempt.value(), end, cause);
     if (mutant_ == Mutant::kGangEndsWithOne && t.slots.size() > 1 && end == "failed") {
       trainers_[index].slots.pop_back();
       trainers_[index].maimed = true;
@@ -310,7 +383,10 @@ class SimulatedWorld {
   void HostileStep() {
     chaos_ = true;
     now_ += 0.01 * Below(100);
-    if (ended_) return Resume();
+    if (ended_) {
+      if (*ended_ != 0 || OneIn(20)) Resume();  // of a sweep that is done: now and then
+      return;
+    }
     const int what = Below(1000);
     if (what < 400) {
       Deliver();
@@ -372,13 +448,34 @@ class SimulatedWorld {
     return *std::find_if(plan_.begin(), plan_.end(), [&](const StageSpec& s) { return s.id == id; });
   }
 
+  void Show(const NodeJoined& e) const { Trace("node {} joins with {} slots", e.node.value(), e.slots); }
+  void Show(const NodeLost& e) const { Trace("node {} is lost", e.node.value()); }
+  void Show(const AttemptProgressed& e) const {
+    Trace("{} attempt {} is at step {}", e.stage.value(), e.attempt.value(), e.step);
+  }
+  void Show(const AttemptCheckpointed& e) const {
+    Trace("{} attempt {} has a checkpoint of step {}", e.stage.value(), e.attempt.value(), e.step);
+  }
+  void Show(const AttemptEnded& e) const {
+    Trace("{} attempt {} ended: {} {}", e.stage.value(), e.attempt.value(), e.outcome, e.cause);
+  }
+  void Show(const StopRequested&) const { Trace("stop is asked for"); }
+  void Show(const Tick&) const { Trace("tick at {:.2f}", now_); }
+
+  template <class... Args>
+  void Trace(fmt::format_string<Args...> format, Args&&... args) const {
+    if (trace_) std::printf("  %s\n", fmt::format(format, std::forward<Args>(args)...).c_str());
+  }
+
   template <class... Args>
   void Check(bool holds, fmt::format_string<Args...> format, Args&&... args) const {
     if (!holds) throw Violation(fmt::format(format, std::forward<Args>(args)...));
   }
 
-  std::mt19937_64 random_;
+  Schedule schedule_;
+  Chance chance_;
   Mutant mutant_;
+  bool trace_;
   std::vector<StageSpec> plan_;
   std::unique_ptr<Core> core_;
   double now_ = 0;
@@ -390,6 +487,9 @@ class SimulatedWorld {
   std::map<StageId, std::string> unsealed_;  // results that would not survive a crash
   std::set<StageId> known_finished_;         // according to the journal
   std::set<std::pair<StageId, Attempt>> all_starts_;
+  std::set<std::pair<StageId, Attempt>> external_;  // attempts that end for no fault of their own
+  std::map<StageId, int> external_in_a_row_;        // in this launch, without an ending of its own in between
+  std::map<std::pair<StageId, Attempt>, std::int64_t> checkpoints_;
   std::vector<int> node_slots_;
   std::vector<bool> node_up_;
   std::vector<Trainer> trainers_;
