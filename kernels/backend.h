@@ -56,7 +56,7 @@ class Backend {
   virtual ~Backend() = default;
 
   // --- Device and memory -------------------------------------------------------------------------------------------
-  virtual std::string name() const = 0;  // "cpu", "cuda"
+  virtual std::string name() const = 0;  // BackendOptions::device
   virtual std::string description() const = 0;  // for provenance: device, instruction set, GEMM library and version, threads
   std::size_t element_bytes() const { return element_bytes_; }
   Element* Offset(Element* p, std::int64_t count) const {
@@ -174,8 +174,9 @@ class Backend {
 };
 
 struct BackendOptions {
-  std::string device = "cpu";  // "cpu" | "cuda"
+  std::string device = "cpu";  // "cpu" | "cuda" | "cuda-on-host": the CUDA kernels run by the CPU, slowly, for tests
   int threads = 1;             // CPU threads of this process
+  std::string precision = "float32";  // of the compute type: "float32" | "bfloat16" (CUDA only)
 };
 
 // The one place that knows which backends exist. Throws Unsupported for a device that is compiled out, ConfigError for an

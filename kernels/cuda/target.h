@@ -1,0 +1,19 @@
+// What this compilation of kernels/cuda runs on: a card (target_card.cc) or the CPU (on_host/target.cc). Host
+// code.
+#pragma once
+
+#include <string>
+
+#include "kernels/cuda/portable.h"
+
+namespace headsweep::HEADSWEEP_CUDA_NAMESPACE {
+
+extern const char* const kTargetName;  // "cuda", "cuda-on-host"
+
+// Makes the device that this process should use the current one and gives its index. Throws DeviceError where
+// there is none.
+int OpenTarget();
+
+std::string DescribeTarget(int device);  // for provenance
+
+}  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE
