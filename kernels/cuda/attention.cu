@@ -1,4 +1,8 @@
-// Attention, and what head importance is made of.
+// Attention, and what head importance is made of: from the contract to launches. Kernels:
+// attention_forward.h, attention_backward.h.
+#include <initializer_list>
+
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
@@ -40,19 +44,96 @@ __global__ void __launch_bounds__(kBlockThreads)
   targets[threadIdx.x][h] += static_cast<float>(total);
 }
 
-}  // namespace
+void CheckHeadSize(const char* op, const AttentionShape& shape) {
+  if (shape.D < 1 || shape.D > kMaxHeadSize) {
+    throw Unsupported(fmt::format("{}: head size {} is outside 1..{}", op, shape.D, kMaxHeadSize));
+  }
+}
 
-template <class T>
-void CudaBackend<T>::AttentionForward(const AttentionShape&, const Element*, const Element*, const Element*,
-                                      const float*, Element*, Element*, float*) {
-  throw Unsupported("attention on CUDA");
+DeviceLimits LimitsOf(int device) {
+  int shared_bytes = 0, processors = 1;
+  Check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "cudaDeviceGetAttribute");
+  Check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute");
+  return {shared_bytes, processors};
 }
 
 template <class T>
-void CudaBackend<T>::AttentionBackward(const AttentionShape&, const Element*, const Element*, const Element*,
-                                       const float*, const Element*, const float*, const Element*, Element*,
-                                       Element*, Element*, float*) {
-  throw Unsupported("attention on CUDA");
+void Describe(const AttentionShape& shape, const T* q, const T* k, const T* v, const float* gates,
+              AttentionArguments<T>& a) {
+  a.q = q;
+  a.k = k;
+  a.v = v;
+  a.gates = gates;
+  a.T = shape.T;
+  a.S = shape.S;
+  a.H = shape.H;
+  a.D = shape.D;
+  a.q_stride = shape.q_stride;
+  a.kv_stride = shape.kv_stride;
+  a.causal = shape.causal;
+  a.key_lengths = shape.key_lengths;
+  a.scale = shape.scale;
+  a.dropout = shape.dropout.rate > 0;
+  if (a.dropout) {
+    a.threshold = DropoutThreshold(shape.dropout.rate);
+    a.kept_scale = DropoutScale(shape.dropout.rate);
+    a.seed = shape.dropout.seed;
+    a.site = shape.dropout.site;
+    a.first_example = shape.dropout.first_example;
+  }
+}
+
+// Widest access that the shape's strides and all addresses allow.
+template <class T>
+int AccessOf(const AttentionShape& shape, std::initializer_list<const void*> addresses) {
+  std::uint64_t ored = static_cast<std::uint64_t>(shape.D) | static_cast<std::uint64_t>(shape.q_stride) |
+                       static_cast<std::uint64_t>(shape.kv_stride);
+  ored *= sizeof(T);
+  for (const void* address : addresses) ored |= reinterpret_cast<std::uintptr_t>(address);
+  return AccessBytes(ored, static_cast<int>(sizeof(T)));
+}
+
+}  // namespace
+
+template <class T>
+void CudaBackend<T>::AttentionForward(const AttentionShape& shape, const Element* q, const Element* k,
+                                      const Element* v, const float* gates, Element* out, Element* gated,
+                                      float* lse) {
+  if (shape.B == 0 || shape.H == 0 || shape.T == 0) return;
+  CheckHeadSize("AttentionForward", shape);
+  AttentionForwardArguments<T> a;
+  Describe<T>(shape, E(q), E(k), E(v), gates, a);
+  a.out = E(out);
+  a.gated = E(gated);
+  a.lse = lse;
+  a.access = AccessOf<T>(shape, {q, k, v, out, gated});
+  Check(RunAttentionForward(a, static_cast<std::int64_t>(shape.B) * shape.H, LimitsOf(device_), stream_),
+        "AttentionForward");
+  CheckLaunch("AttentionForward");
+}
+
+template <class T>
+void CudaBackend<T>::AttentionBackward(const AttentionShape& shape, const Element* q, const Element* k,
+                                       const Element* v, const float* gates, const Element* out,
+                                       const float* lse, const Element* dout, Element* dq, Element* dk,
+                                       Element* dv, float* delta) {
+  if (shape.B == 0 || shape.H == 0) return;
+  CheckHeadSize("AttentionBackward", shape);
+  AttentionBackwardArguments<T> a;
+  Describe<T>(shape, E(q), E(k), E(v), gates, a);
+  a.out = E(out);
+  a.lse = lse;
+  a.dout = E(dout);
+  a.dq = E(dq);
+  a.dk = E(dk);
+  a.dv = E(dv);
+  a.delta = delta;
+  a.access = AccessOf<T>(shape, {q, k, v, out, dout, dq, dk, dv});
+  Check(RunAttentionBackward(a, static_cast<std::int64_t>(shape.B) * shape.H, LimitsOf(device_), stream_),
+        "AttentionBackward");
+  CheckLaunch("AttentionBackward");
 }
 
 template <class T>

@@ -14,22 +14,22 @@ namespace headsweep::HEADSWEEP_CUDA_NAMESPACE {
 // more than 2^31 - 1 blocks. Errors of the launch itself: cudaGetLastError(). Instantiated for every E and
 // head-size class in attention_<E>_<class>.cu, a file each: they compile side by side.
 template <class E, int kHead>
-cudaError_t LaunchAttentionForward(AttentionArguments<E> a, std::int64_t heads, const DeviceLimits& limits,
-                                   cudaStream_t stream);
+cudaError_t LaunchAttentionForward(AttentionForwardArguments<E> a, std::int64_t heads,
+                                   const DeviceLimits& limits, cudaStream_t stream);
 template <class E, int kHead>
-cudaError_t LaunchAttentionQueryGradient(AttentionArguments<E> a, std::int64_t heads,
+cudaError_t LaunchAttentionQueryGradient(AttentionBackwardArguments<E> a, std::int64_t heads,
                                          const DeviceLimits& limits, cudaStream_t stream);
 template <class E, int kHead>
-cudaError_t LaunchAttentionKeyGradient(AttentionArguments<E> a, std::int64_t heads,
+cudaError_t LaunchAttentionKeyGradient(AttentionBackwardArguments<E> a, std::int64_t heads,
                                        const DeviceLimits& limits, cudaStream_t stream);
 
 // The same for any head size a.D.
 template <class E>
-cudaError_t RunAttentionForward(const AttentionArguments<E>& a, std::int64_t heads,
+cudaError_t RunAttentionForward(const AttentionForwardArguments<E>& a, std::int64_t heads,
                                 const DeviceLimits& limits, cudaStream_t stream);
 // delta first, then the gradients that read it.
 template <class E>
-cudaError_t RunAttentionBackward(const AttentionArguments<E>& a, std::int64_t heads,
+cudaError_t RunAttentionBackward(const AttentionBackwardArguments<E>& a, std::int64_t heads,
                                  const DeviceLimits& limits, cudaStream_t stream);
 
 }  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE

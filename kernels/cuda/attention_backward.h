@@ -16,7 +16,7 @@ namespace headsweep::HEADSWEEP_CUDA_NAMESPACE {
 // Owns queries: dq.
 template <class E, int kHead>
 __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::kQueryGradient, E, kHead>)
-    AttentionQueryGradientKernel(const AttentionArguments<E> a) {
+    AttentionQueryGradientKernel(const AttentionBackwardArguments<E> a) {
   using Math = TileMath<E>;
   constexpr TileShape kTile = kTileShape<AttentionPass::kQueryGradient, E, kHead>;
   constexpr int kStream = kTile.stream, kOut = kTile.out, kRows = Math::kRows;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::
 // Owns keys and values: dk, dv. Tiles are transposed: own rows are keys, columns queries.
 template <class E, int kHead>
 __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::kKeyGradient, E, kHead>)
-    AttentionKeyGradientKernel(const AttentionArguments<E> a) {
+    AttentionKeyGradientKernel(const AttentionBackwardArguments<E> a) {
   using Math = TileMath<E>;
   constexpr TileShape kTile = kTileShape<AttentionPass::kKeyGradient, E, kHead>;
   constexpr int kStream = kTile.stream, kOut = kTile.out, kRows = Math::kRows;

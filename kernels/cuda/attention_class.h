@@ -9,11 +9,8 @@ namespace headsweep::HEADSWEEP_CUDA_NAMESPACE {
 
 namespace internal {
 
-template <class E>
-using AttentionKernel = void (*)(const AttentionArguments<E>);
-
-template <class E>
-cudaError_t LaunchAttention(AttentionPass pass, AttentionKernel<E> kernel, AttentionArguments<E> a,
+template <class E, class Arguments>
+cudaError_t LaunchAttention(AttentionPass pass, void (*kernel)(const Arguments), Arguments a,
                             std::int64_t heads, const DeviceLimits& limits, cudaStream_t stream) {
   const int rows = pass == AttentionPass::kKeyGradient ? a.S : a.T;
   const AttentionPlan plan = PlanAttention(pass, static_cast<int>(sizeof(E)), a.D, heads, rows, limits);
@@ -37,30 +34,30 @@ cudaError_t LaunchAttention(AttentionPass pass, AttentionKernel<E> kernel, Atten
 }  // namespace internal
 
 template <class E, int kHead>
-cudaError_t LaunchAttentionForward(AttentionArguments<E> a, std::int64_t heads, const DeviceLimits& limits,
-                                   cudaStream_t stream) {
+cudaError_t LaunchAttentionForward(AttentionForwardArguments<E> a, std::int64_t heads,
+                                   const DeviceLimits& limits, cudaStream_t stream) {
   return internal::LaunchAttention<E>(AttentionPass::kForward, AttentionForwardKernel<E, kHead>, a, heads,
                                       limits, stream);
 }
 template <class E, int kHead>
-cudaError_t LaunchAttentionQueryGradient(AttentionArguments<E> a, std::int64_t heads,
+cudaError_t LaunchAttentionQueryGradient(AttentionBackwardArguments<E> a, std::int64_t heads,
                                          const DeviceLimits& limits, cudaStream_t stream) {
   return internal::LaunchAttention<E>(AttentionPass::kQueryGradient, AttentionQueryGradientKernel<E, kHead>,
                                       a, heads, limits, stream);
 }
 template <class E, int kHead>
-cudaError_t LaunchAttentionKeyGradient(AttentionArguments<E> a, std::int64_t heads,
+cudaError_t LaunchAttentionKeyGradient(AttentionBackwardArguments<E> a, std::int64_t heads,
                                        const DeviceLimits& limits, cudaStream_t stream) {
   return internal::LaunchAttention<E>(AttentionPass::kKeyGradient, AttentionKeyGradientKernel<E, kHead>, a,
                                       heads, limits, stream);
 }
 
-#define HEADSWEEP_ATTENTION_CLASS(E, kHead)                                                        \
-  template cudaError_t LaunchAttentionForward<E, kHead>(AttentionArguments<E>, std::int64_t,       \
-                                                        const DeviceLimits&, cudaStream_t);        \
-  template cudaError_t LaunchAttentionQueryGradient<E, kHead>(AttentionArguments<E>, std::int64_t, \
-                                                              const DeviceLimits&, cudaStream_t);  \
-  template cudaError_t LaunchAttentionKeyGradient<E, kHead>(AttentionArguments<E>, std::int64_t,   \
+#define HEADSWEEP_ATTENTION_CLASS(E, kHead)                                                                \
+  template cudaError_t LaunchAttentionForward<E, kHead>(AttentionForwardArguments<E>, std::int64_t,        \
+                                                        const DeviceLimits&, cudaStream_t);                \
+  template cudaError_t LaunchAttentionQueryGradient<E, kHead>(AttentionBackwardArguments<E>, std::int64_t, \
+                                                              const DeviceLimits&, cudaStream_t);          \
+  template cudaError_t LaunchAttentionKeyGradient<E, kHead>(AttentionBackwardArguments<E>, std::int64_t,   \
                                                             const DeviceLimits&, cudaStream_t)
 
 }  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE

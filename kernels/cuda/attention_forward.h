@@ -62,7 +62,7 @@ __device__ __forceinline__ void SoftmaxTile(Fragment<E, kStream>& p, float scale
 
 template <class E, int kHead>
 __global__ void __launch_bounds__(32 * kMaxWarps, kMinimumBlocks<AttentionPass::kForward, E, kHead>)
-    AttentionForwardKernel(const AttentionArguments<E> a) {
+    AttentionForwardKernel(const AttentionForwardArguments<E> a) {
   using Math = TileMath<E>;
   constexpr TileShape kTile = kTileShape<AttentionPass::kForward, E, kHead>;
   constexpr int kStream = kTile.stream, kOut = kTile.out, kRows = Math::kRows;

@@ -12,16 +12,11 @@
 
 namespace headsweep::HEADSWEEP_CUDA_NAMESPACE {
 
-// Everything a launch knows. E: element. Shapes and strides: AttentionShape in kernels/backend.h.
+// What every launch knows. E: element. Shapes, strides and layouts: AttentionShape in kernels/backend.h.
 template <class E>
 struct AttentionArguments {
   const E *q = nullptr, *k = nullptr, *v = nullptr;
   const float* gates = nullptr;  // (H) or nullptr
-  E *out = nullptr, *gated = nullptr;
-  float* lse = nullptr;
-  const E* dout = nullptr;
-  E *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  float* delta = nullptr;
 
   int T = 0, S = 0, H = 0, D = 0;
   std::int64_t q_stride = 0, kv_stride = 0;
@@ -35,8 +30,22 @@ struct AttentionArguments {
   std::uint64_t seed = 0, site = 0;
   std::int64_t first_example = 0;
 
-  int access = 0;                         // bytes, AccessBytes() of every tensor of the launch
+  int access = 0;                         // bytes: AccessBytes() of every tensor of the launch
   int stages = 0, tiles = 0, chunks = 0;  // AttentionPlan
+};
+
+template <class E>
+struct AttentionForwardArguments : AttentionArguments<E> {
+  E *out = nullptr, *gated = nullptr;  // gated: nullptr exactly when gates is
+  float* lse = nullptr;
+};
+
+template <class E>
+struct AttentionBackwardArguments : AttentionArguments<E> {
+  const E *out = nullptr, *dout = nullptr;
+  const float* lse = nullptr;
+  E *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  float* delta = nullptr;  // written by the first kernel, read by the others
 };
 
 // Heuristics as constants of a kernel.

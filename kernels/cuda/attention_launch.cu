@@ -15,7 +15,7 @@ constexpr int kDeltaThreads = 128,
 // delta (heads, T) = sum_d dout out. Eight lanes a row; rows in the order of memory, (B, T, H).
 template <class E>
 __global__ void __launch_bounds__(kDeltaThreads)
-    AttentionDeltaKernel(const AttentionArguments<E> a, std::int64_t rows) {
+    AttentionDeltaKernel(const AttentionBackwardArguments<E> a, std::int64_t rows) {
   const int lane = static_cast<int>(threadIdx.x) % kDeltaLanes;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kDeltaThreads / kDeltaLanes) +
                            static_cast<int>(threadIdx.x) / kDeltaLanes;
@@ -38,12 +38,12 @@ __global__ void __launch_bounds__(kDeltaThreads)
   a.delta[(bt / a.T * a.H + h) * a.T + bt % a.T] = sum;
 }
 
-template <class E>
-using ClassLaunch = cudaError_t (*)(AttentionArguments<E>, std::int64_t, const DeviceLimits&, cudaStream_t);
+template <class Arguments>
+using ClassLaunch = cudaError_t (*)(Arguments, std::int64_t, const DeviceLimits&, cudaStream_t);
 
 // The class's entry of seven, in the order of kHeadClasses.
-template <class E>
-ClassLaunch<E> OfClass(int D, const ClassLaunch<E> (&launches)[std::size(kHeadClasses)]) {
+template <class Arguments>
+ClassLaunch<Arguments> OfClass(int D, const ClassLaunch<Arguments> (&launches)[std::size(kHeadClasses)]) {
   for (std::size_t i = 0; i < std::size(kHeadClasses); ++i) {
     if (kHeadClasses[i] == HeadClass(D)) return launches[i];
   }
@@ -59,14 +59,15 @@ ClassLaunch<E> OfClass(int D, const ClassLaunch<E> (&launches)[std::size(kHeadCl
 }  // namespace
 
 template <class E>
-cudaError_t RunAttentionForward(const AttentionArguments<E>& a, std::int64_t heads,
+cudaError_t RunAttentionForward(const AttentionForwardArguments<E>& a, std::int64_t heads,
                                 const DeviceLimits& limits, cudaStream_t stream) {
   if (heads == 0 || a.T == 0) return cudaSuccess;
-  return OfClass<E>(a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionForward, E))(a, heads, limits, stream);
+  return OfClass<AttentionForwardArguments<E>>(a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionForward, E))(
+      a, heads, limits, stream);
 }
 
 template <class E>
-cudaError_t RunAttentionBackward(const AttentionArguments<E>& a, std::int64_t heads,
+cudaError_t RunAttentionBackward(const AttentionBackwardArguments<E>& a, std::int64_t heads,
                                  const DeviceLimits& limits, cudaStream_t stream) {
   if (heads == 0) return cudaSuccess;
   if (a.T > 0) {
@@ -76,21 +77,22 @@ cudaError_t RunAttentionBackward(const AttentionArguments<E>& a, std::int64_t he
     if (blocks > INT_MAX) return cudaErrorInvalidConfiguration;
     HS_LAUNCH((AttentionDeltaKernel<E>), dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream,
               a, rows);
-    const cudaError_t error =
-        OfClass<E>(a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionQueryGradient, E))(a, heads, limits, stream);
+    const cudaError_t error = OfClass<AttentionBackwardArguments<E>>(
+        a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionQueryGradient, E))(a, heads, limits, stream);
     if (error != cudaSuccess) return error;
   }
   if (a.S == 0) return cudaSuccess;
-  return OfClass<E>(a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionKeyGradient, E))(a, heads, limits, stream);
+  return OfClass<AttentionBackwardArguments<E>>(a.D, HEADSWEEP_OF_EVERY_CLASS(LaunchAttentionKeyGradient, E))(
+      a, heads, limits, stream);
 }
 
-template cudaError_t RunAttentionForward(const AttentionArguments<float>&, std::int64_t, const DeviceLimits&,
-                                         cudaStream_t);
-template cudaError_t RunAttentionForward(const AttentionArguments<bf16>&, std::int64_t, const DeviceLimits&,
-                                         cudaStream_t);
-template cudaError_t RunAttentionBackward(const AttentionArguments<float>&, std::int64_t, const DeviceLimits&,
-                                          cudaStream_t);
-template cudaError_t RunAttentionBackward(const AttentionArguments<bf16>&, std::int64_t, const DeviceLimits&,
-                                          cudaStream_t);
+template cudaError_t RunAttentionForward(const AttentionForwardArguments<float>&, std::int64_t,
+                                         const DeviceLimits&, cudaStream_t);
+template cudaError_t RunAttentionForward(const AttentionForwardArguments<bf16>&, std::int64_t,
+                                         const DeviceLimits&, cudaStream_t);
+template cudaError_t RunAttentionBackward(const AttentionBackwardArguments<float>&, std::int64_t,
+                                          const DeviceLimits&, cudaStream_t);
+template cudaError_t RunAttentionBackward(const AttentionBackwardArguments<bf16>&, std::int64_t,
+                                          const DeviceLimits&, cudaStream_t);
 
 }  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE
