@@ -89,6 +89,18 @@ void BatchSource::FillRow(std::int64_t example, int row, Batch& batch) const {
   batch.target_count += length;
 }
 
+std::int64_t BatchSource::TargetsOfNext(int count) const {
+  HEADSWEEP_CHECK(shuffle_, "only training looks ahead");
+  std::int64_t targets = 0;
+  BatchCursor at = cursor_;
+  for (int i = 0; i < count; ++i) {
+    const Window window = WindowOf(file_, packing_, T_, ExampleAt(at.epoch, at.position));
+    targets += window.end - window.begin;
+    if (++at.position == examples_) at = {at.epoch + 1, 0};
+  }
+  return targets;
+}
+
 void BatchSource::Skip(std::int64_t count) { Seek({cursor_.epoch, cursor_.position + count}); }
 
 void BatchSource::Seek(const BatchCursor& cursor) {

@@ -75,6 +75,7 @@ class BatchSource {
   void Seek(const BatchCursor& cursor);  // a position past the epoch's end runs on into the next epochs
   void Skip(
       std::int64_t count);  // as if Next had given out count more: how a rank finds its share of a batch
+  std::int64_t TargetsOfNext(int count) const;  // targets of the next count examples; shuffle only
 
  private:
   std::int64_t ExampleAt(std::int64_t epoch, std::int64_t position) const;  // the permutation

@@ -117,6 +117,13 @@ std::vector<KeySpec> MakeKeyTable() {
        "CPU threads of one process", FIELD(run.threads)},
       {"run.device", kText, "cpu", kAny, {"cpu", "cuda"}, kExecution,
        "where the mathematics runs", FIELD(run.device)},
+      {"run.bucket_megabytes", kInteger, "25", Between(0, 1 << 16), {}, kExecution,
+       "gradients leave in buckets of at least that size while the backward pass runs; 0 = at its end",
+       FIELD(run.bucket_megabytes)},
+      {"run.wire", kText, "float32", kAny, {"float32", "bfloat16"}, kExecution,
+       "gradients on their way between processes; bfloat16 halves the bytes and rounds every sum", FIELD(run.wire)},
+      {"run.shard_optimizer", kBoolean, "false", kAny, {}, kExecution,
+       "each process keeps the optimiser state of its share of the parameters alone", FIELD(run.shard_optimizer)},
   };
 }
 // clang-format on

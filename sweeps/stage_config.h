@@ -73,6 +73,10 @@ struct RunConfig {
   int retries = 2;
   int threads = 1;  // CPU threads per process
   std::string device = "cpu";
+  // Of several processes: gradients leave in buckets of at least that much (0 = one, at the end), as values of that type.
+  int bucket_megabytes = 25;
+  std::string wire = "float32";  // "float32" | "bfloat16"
+  bool shard_optimizer = false;  // each process keeps the optimiser state of its share of the parameters (ZeRO-1)
 };
 
 struct StageConfig {

@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cluster/base/clock.h"
@@ -15,8 +17,35 @@
 namespace headsweep {
 namespace {
 
-// Agents send a dozen bytes; a line beyond this is no message.
-constexpr std::size_t kLongestLine = 64 * 1024;
+// Addresses of all peers in hexadecimal digits are the longest; a line beyond this is no message.
+constexpr std::size_t kLongestLine = 4 << 20;
+
+class ChannelRendezvous final : public Rendezvous {
+ public:
+  explicit ChannelRendezvous(AgentChannel& channel) : channel_(channel) {}
+  void Set(const std::string& key, const std::string& value) override {
+    own_[key] = value;
+    channel_.Send({{control::kType, control::kRendezvous}, {"key", key}, {"value", value}});
+  }
+  std::string Get(const std::string& key, double timeout_seconds) override {
+    if (const auto own = own_.find(key); own != own_.end()) return own->second;
+    const SystemClock clock;
+    const double started = clock.Monotonic();
+    while (true) {
+      if (const auto found = channel_.published().find(key); found != channel_.published().end())
+        return found->second;
+      const double left = timeout_seconds - (clock.Monotonic() - started);
+      if (left <= 0 || channel_.stop_requested())
+        throw CommError("its peers", "wait for " + key, clock.Monotonic() - started,
+                        left <= 0 ? "nobody came with it" : "asked to stop before the trial began");
+      channel_.WaitAndPoll(std::min(left, 0.1));
+    }
+  }
+
+ private:
+  AgentChannel& channel_;
+  std::map<std::string, std::string> own_;
+};
 
 }  // namespace
 
@@ -51,11 +80,21 @@ void AgentChannel::Poll() {
   }
 }
 
+void AgentChannel::WaitAndPoll(double seconds) {
+  struct pollfd waiting = {fd_, POLLIN, 0};
+  ::poll(&waiting, 1, static_cast<int>(seconds * 1000) + 1);
+  Poll();
+}
+
 void AgentChannel::Receive(const std::string& line) {
   const nlohmann::json message = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (message.is_object() && message.value(control::kType, nlohmann::json()) == control::kStop) {
+  const nlohmann::json type = message.is_object() ? message.value(control::kType, nlohmann::json()) : nullptr;
+  if (type == control::kStop) {
     LogInfo("asked to stop");
     stop_ = true;
+  } else if (type == control::kRendezvous && message.value("key", nlohmann::json()).is_string() &&
+             message.value("value", nlohmann::json()).is_string()) {
+    published_[message["key"]] = message["value"];
   } else {
     LogWarning("the agent said something that is no request: {:.200}", line);
   }
@@ -80,6 +119,10 @@ void AgentChannel::Send(const nlohmann::json& message) {
       return GiveUp();
     }
   }
+}
+
+std::unique_ptr<Rendezvous> MakeChannelRendezvous(AgentChannel& channel) {
+  return std::make_unique<ChannelRendezvous>(channel);
 }
 
 }  // namespace headsweep

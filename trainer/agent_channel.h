@@ -3,8 +3,12 @@
 #pragma once
 
 #include <atomic>
+#include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include "trainer/collective.h"
 
 namespace headsweep {
 
@@ -23,6 +27,11 @@ class AgentChannel {
   // sent any more.
   void Send(const nlohmann::json& message);
   bool peer_is_gone() const { return gone_; }
+  // As Poll, after at most so many seconds without anything to read.
+  void WaitAndPoll(double seconds);
+  // What other processes of the trial have set in the rendezvous, as far as it was read.
+  const std::map<std::string, std::string>& published() const { return published_; }
+  bool stop_requested() const { return stop_; }
 
   static constexpr double kSendSeconds =
       10;  // an agent polls every millisecond; longer means that it is stuck
@@ -34,7 +43,12 @@ class AgentChannel {
   int fd_;
   std::atomic<bool>& stop_;
   std::string received_;  // of an unfinished line
+  std::map<std::string, std::string> published_;
   bool gone_ = false;
 };
+
+// The rendezvous that the launcher's agents carry between the processes of a trial. The channel must outlive it. A request
+// to stop ends a Get with CommError.
+std::unique_ptr<Rendezvous> MakeChannelRendezvous(AgentChannel& channel);
 
 }  // namespace headsweep

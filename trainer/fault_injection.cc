@@ -42,10 +42,11 @@ int SignalOf(const std::string& name) {
 
 }  // namespace
 
-FaultPlan FaultsFromEnvironment(int attempt) {
+FaultPlan FaultsFromEnvironment(int attempt, int rank) {
   FaultPlan plan;
   const auto only = NumberFromEnvironment("HEADSWEEP_TRAINER_FAULT_ATTEMPT");
-  if (only && *only != attempt) return plan;
+  const auto only_rank = NumberFromEnvironment("HEADSWEEP_TRAINER_FAULT_RANK");
+  if ((only && *only != attempt) || (only_rank && *only_rank != rank)) return plan;
   plan.hang_at = NumberFromEnvironment("HEADSWEEP_TRAINER_HANG_AT");
   const std::string text = Environment("HEADSWEEP_TRAINER_DIE_AT");
   if (text.empty()) return plan;

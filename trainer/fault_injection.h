@@ -5,6 +5,7 @@
 //   HEADSWEEP_TRAINER_HANG_AT=<step>                        right after that step: neither progress nor
 //   obedience any more HEADSWEEP_TRAINER_FAULT_ATTEMPT=<attempt>               only in that attempt (default:
 //   in every one)
+//   HEADSWEEP_TRAINER_FAULT_RANK=<rank>                     only in that process of a trial (default: in every one)
 // A step is one of "step" in progress messages of the phases train, score and prune.
 #pragma once
 
@@ -23,7 +24,7 @@ struct FaultPlan {
 };
 
 // Reads the environment. Throws ConfigError for a value that is not understood.
-FaultPlan FaultsFromEnvironment(int attempt);
+FaultPlan FaultsFromEnvironment(int attempt, int rank = 0);
 
 // Passes everything on to another reporter, and dies when the time has come.
 class FaultyReporter final : public Reporter {

@@ -8,7 +8,11 @@
 // checkpoint at the next step and leave.
 //
 // Exit codes: 0 finished or diverged, 1 unexpected error, 2 configuration or data, 12 out of memory, 71
-// device, 74 input or output, 75 stopped with a checkpoint.
+// device, 69 another process of the trial failed or holds it, 74 input or output, 75 stopped with a
+// checkpoint.
+//
+// A trial of several processes: RANK, WORLD_SIZE and a place to meet (trainer/rendezvous.h), as torchrun sets
+// them; each works on its share of the effective batch.
 //
 // Environment: HEADSWEEP_LOG (level), HEADSWEEP_MEMORY_LIMIT (bytes, trainer/memory.h), and for tests of
 // launchers HEADSWEEP_TRAINER_DIE_AT, HEADSWEEP_TRAINER_HANG_AT, HEADSWEEP_TRAINER_FAULT_ATTEMPT
@@ -112,40 +116,53 @@ std::optional<Options> ParseOptions(int argc, char** argv) {
   return options;
 }
 
-// One process is the whole world of a trial in this build.
-void RefuseSeveralProcesses() {
-  const char* world_size = std::getenv("WORLD_SIZE");
-  if (world_size != nullptr && std::string(world_size) != "1" && *world_size != '\0') {
-    throw Unsupported(
-        fmt::format("WORLD_SIZE={}: this build trains a trial in one process; unset it", world_size));
-  }
+std::unique_ptr<Reporter> MakeReporter(AgentChannel* channel, const Clock& clock, const std::string& stage,
+                                       int attempt, const World& world) {
+  if (channel != nullptr) return std::make_unique<AgentReporter>(*channel, clock, stage, attempt);
+  if (world.rank == 0) return std::make_unique<TerminalReporter>(clock);
+  return std::make_unique<NullReporter>();
+}
+
+std::string LogName(const StageConfig& config, int attempt, const World& world) {
+  const std::string name = fmt::format("trainer {}/{}", config.id.substr(0, 8), attempt);
+  return world.world_size == 1 ? name : fmt::format("{} rank {}", name, world.rank);
+}
+
+// Rank 0 picks the number of the attempt, the others follow.
+TrialDirectories AgreeOnDirectories(const Options& options, const StageConfig& config,
+                                    Collective& collective) {
+  FileSystem& files = FileSystem::Real();
+  TrialDirectories mine;
+  if (collective.rank() == 0) mine = MakeTrialDirectories(options.workspace, config, options.attempt, files);
+  const int attempt = std::atoi(collective.AllGather(std::to_string(mine.attempt)).front().c_str());
+  return collective.rank() == 0 ? mine : MakeTrialDirectories(options.workspace, config, attempt, files);
 }
 
 StageOutcome RunStageOf(const Options& options, AgentChannel* channel) {
   FileSystem& files = FileSystem::Real();
-  RefuseSeveralProcesses();
+  const World world = WorldFromEnvironment();
   StageConfig config = LoadStageConfig(options.config, files);
   if (options.threads > 0) config.run.threads = options.threads;
   if (!options.device.empty()) config.run.device = options.device;
-  const TrialDirectories trial = MakeTrialDirectories(options.workspace, config, options.attempt, files);
-  StartLog(fmt::format("trainer {}/{}", config.id.substr(0, 8), trial.attempt));
+  if (config.train.batch < world.world_size)
+    throw ConfigError(fmt::format("train.batch = {} cannot be shared out to WORLD_SIZE={} processes",
+                                  config.train.batch, world.world_size));
+  config.run.devices = world.world_size;
+  const auto backend = MakeBackend({.device = config.run.device, .threads = config.run.threads});
+  const Meeting meeting = MeetPeers(world, config.run, *backend, channel);
+  const TrialDirectories trial = AgreeOnDirectories(options, config, *meeting.collective);
+  StartLog(LogName(config, trial.attempt, world));
   LogInfo("headsweep-trainer {} ({}), stage {}, attempt {}", BuildVersion(), BuildCommit(), config.id,
           trial.attempt);
-  const auto lock = channel == nullptr ? LockTrial(trial) : nullptr;  // a launcher holds it already
+  // A launcher holds it already.
+  const auto lock = channel == nullptr && world.rank == 0 ? LockTrial(trial) : nullptr;
 
   const SystemClock clock;
-  std::unique_ptr<Reporter> output;
-  if (channel != nullptr) {
-    output = std::make_unique<AgentReporter>(*channel, clock, config.id, trial.attempt);
-  } else {
-    output = std::make_unique<TerminalReporter>(clock);
-  }
-  FaultyReporter reporter(*output, FaultsFromEnvironment(trial.attempt));
+  const auto output = MakeReporter(channel, clock, config.id, trial.attempt, world);
+  FaultyReporter reporter(*output, FaultsFromEnvironment(trial.attempt, world.rank));
   reporter.Progress("load", 0, 0, 0, 0);
   const PreparedCorpus corpus = OpenOrPrepareCorpus(options.workspace, config.task, files, reporter);
-  const auto backend = MakeBackend({.device = config.run.device, .threads = config.run.threads});
   LogInfo("{}", backend->description());
-  const auto collective = MakeSingleProcessCollective();
   const StageOutcome outcome = RunStage({.config = config,
                                          .trials_root = trial.trials_root,
                                          .directory = trial.directory,
@@ -153,7 +170,7 @@ StageOutcome RunStageOf(const Options& options, AgentChannel* channel) {
                                          .attempt = trial.attempt,
                                          .corpus = corpus,
                                          .backend = *backend,
-                                         .collective = *collective,
+                                         .collective = *meeting.collective,
                                          .files = files,
                                          .reporter = reporter,
                                          .stop = stop_requested});
@@ -190,6 +207,8 @@ Ending RunGuarded(const Options& options, AgentChannel* channel) {
     return Failed(kExitUsage, control::kCauseConfiguration, error.what());
   } catch (const IoError& error) {
     return Failed(control::kExitInputOutput, control::kCauseInputOutput, error.what());
+  } catch (const CommError& error) {
+    return Failed(control::kExitPeer, control::kCausePeer, error.what());
   } catch (const DeviceError& error) {
     return Failed(control::kExitDevice, control::kCauseDevice, error.what());
   } catch (const std::bad_alloc& error) {

@@ -243,7 +243,7 @@ LossSum Model::ForwardBackward(const Batch& batch, const ForwardBackwardOptions&
   pass.step = options.step;
   pass.first_example = batch.first_example;
   impl_->Forward(pass);
-  impl_->Backward(pass, options.gradient_scale, options.label_smoothing, &batch, options.scores);
+  impl_->Backward(pass, options, &batch);
   return impl_->SumLosses(batch);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,6 +41,9 @@ struct ForwardBackwardOptions {
   std::uint64_t seed = 0;        // of dropout
   std::int64_t step = 0;         // of dropout
   HeadScores* scores = nullptr;  // if given, importance is accumulated
+  // Called during the backward pass when the gradients of a layer and of all behind it are complete (enqueued): with L for
+  // the output projection, then L-1 … 0, then -1 for the embeddings, which a tied output projection is one of.
+  std::function<void(int layer)> on_layer_done;
 };
 
 class Model {

@@ -135,24 +135,30 @@ void Model::Impl::AddScores(const Batch& batch, HeadScores& scores) {
   scores.tokens += batch.target_count;
 }
 
-void Model::Impl::Backward(const Pass& pass, float gradient_scale, float label_smoothing, const Batch* scored,
-                           HeadScores* scores) {
+void Model::Impl::Backward(const Pass& pass, const ForwardBackwardOptions& options, const Batch* scored) {
   const int C = shape.embed, L = shape.layers();
+  HeadScores* scores = options.scores;
+  const auto done = [&](int layer) {
+    if (options.on_layer_done) options.on_layer_done(layer);
+  };
   if (scores != nullptr) backend.Fill(buffers.scores, 0, 3 * std::int64_t{shape.total_heads()});
-  LossBackward(pass, gradient_scale, label_smoothing);
+  LossBackward(pass, options.gradient_scale, options.label_smoothing);
   if (pre_norm) {
     backend.LayerNormBackward(buffers.d_stream, buffers.final_stream, W(offsets.final_norm_weight),
                               buffers.final_mean, buffers.final_rstd, nullptr, buffers.d_stream,
                               G(offsets.final_norm_weight), G(offsets.final_norm_bias), pass.R, C);
   }
+  done(L);
   for (int layer = L - 1; layer >= 0; --layer) {
     FeedForwardBackward(pass, layer);
-    AttentionBackward(pass, layer, scores != nullptr ? scored : nullptr, gradient_scale);
+    AttentionBackward(pass, layer, scores != nullptr ? scored : nullptr, options.gradient_scale);
+    done(layer);
   }
   if (pass.dropout > 0) DropOut(pass, buffers.d_stream, buffers.d_stream, L, DropoutPlace::kEmbedding);
   backend.EmbeddingBackward(buffers.tokens, buffers.d_stream, G(offsets.token_embedding),
                             offsets.position_embedding >= 0 ? G(offsets.position_embedding) : nullptr, pass.B,
                             pass.T, C, shape.vocabulary, embedding_scale);
+  done(-1);
   if (scores != nullptr) AddScores(*scored, *scores);
 }
 

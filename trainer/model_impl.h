@@ -47,8 +47,7 @@ struct Model::Impl {
   void DropOut(const Pass& pass, const Element* x, Element* y, int layer, DropoutPlace place);
 
   // model_backward.cc
-  void Backward(const Pass& pass, float gradient_scale, float label_smoothing, const Batch* scored,
-                HeadScores* scores);
+  void Backward(const Pass& pass, const ForwardBackwardOptions& options, const Batch* scored);
 
   const Element* W(std::int64_t offset) const { return backend.Offset(buffers.weights, offset); }
   float* G(std::int64_t offset) const { return buffers.gradients + offset; }

@@ -1,5 +1,7 @@
 #include "trainer/optimizer.h"
 
+#include <algorithm>
+
 #include "cluster/base/errors.h"
 #include "kernels/arena.h"
 
@@ -14,17 +16,17 @@ std::int64_t Padded(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAli
 
 }  // namespace
 
-std::int64_t Optimizer::PlannedBytes(const ParameterLayout& layout) {
-  return 2 * Padded(layout.size() * std::int64_t{sizeof(float)}) + kScalars * kAlignment;
+std::int64_t Optimizer::PlannedBytes(std::int64_t parameters) {
+  return 2 * Padded(parameters * std::int64_t{sizeof(float)}) + kScalars * kAlignment;
 }
 
-Optimizer::Optimizer(Model& model, const TrainConfig& config)
-    : model_(model), backend_(model.backend()), config_(config) {
+Optimizer::Optimizer(Model& model, const TrainConfig& config, std::int64_t begin, std::int64_t end)
+    : model_(model), backend_(model.backend()), config_(config), begin_(begin), end_(end) {
   HEADSWEEP_CHECK(model.gradients() != nullptr, "an optimiser for a model without gradients");
-  memory_ = backend_.Allocate(static_cast<std::size_t>(PlannedBytes(model.layout())));
+  memory_ = backend_.Allocate(static_cast<std::size_t>(PlannedBytes(end - begin)));
   ArenaCursor arena(backend_, memory_);
-  m_ = arena.Floats(model.layout().size());
-  v_ = arena.Floats(model.layout().size());
+  m_ = arena.Floats(end - begin);
+  v_ = arena.Floats(end - begin);
   sum_of_squares_ = arena.Floats(1);
   norm_ = arena.Floats(1);
   clip_scale_ = arena.Floats(1);
@@ -47,34 +49,34 @@ void Optimizer::Update(double learning_rate, std::int64_t step) {
   adam.beta2 = static_cast<float>(config_.beta2);
   adam.epsilon = static_cast<float>(config_.epsilon);
   adam.step = step;
-  const auto update = [&](std::int64_t begin, std::int64_t end, double decay) {
+  const auto update = [&](std::int64_t from, std::int64_t to, double decay) {
+    const std::int64_t begin = std::max(from, begin_), end = std::min(to, end_);
+    if (begin >= end) return;
     adam.weight_decay = static_cast<float>(decay);
-    backend_.AdamWUpdate(adam, model_.master() + begin, backend_.Offset(model_.weights(), begin), m_ + begin,
-                         v_ + begin, model_.gradients() + begin, clip_scale_, end - begin);
+    backend_.AdamWUpdate(adam, model_.master() + begin, backend_.Offset(model_.weights(), begin),
+                         m_ + (begin - begin_), v_ + (begin - begin_), model_.gradients() + begin,
+                         clip_scale_, end - begin);
   };
   const ParameterLayout& layout = model_.layout();
   update(0, layout.decaying_size(), config_.weight_decay);
   update(layout.decaying_size(), layout.size(), 0);
 }
 
-std::vector<float> Optimizer::GetM() const {
+std::vector<float> Optimizer::Whole(const float* part) const {
   std::vector<float> values(static_cast<std::size_t>(model_.layout().size()));
-  backend_.CopyOut(values.data(), m_, model_.layout().size());
+  backend_.CopyOut(values.data() + begin_, part, end_ - begin_);
   return values;
 }
 
-std::vector<float> Optimizer::GetV() const {
-  std::vector<float> values(static_cast<std::size_t>(model_.layout().size()));
-  backend_.CopyOut(values.data(), v_, model_.layout().size());
-  return values;
-}
+std::vector<float> Optimizer::GetM() const { return Whole(m_); }
+std::vector<float> Optimizer::GetV() const { return Whole(v_); }
 
 void Optimizer::SetMoments(std::span<const float> m, std::span<const float> v) {
   const auto count = static_cast<std::size_t>(model_.layout().size());
   HEADSWEEP_CHECK(m.size() == count && v.size() == count, "{} and {} moments for {} parameters", m.size(),
                   v.size(), count);
-  backend_.CopyIn(m_, m.data(), model_.layout().size());
-  backend_.CopyIn(v_, v.data(), model_.layout().size());
+  backend_.CopyIn(m_, m.data() + begin_, end_ - begin_);
+  backend_.CopyIn(v_, v.data() + begin_, end_ - begin_);
 }
 
 }  // namespace headsweep

@@ -7,7 +7,13 @@
 namespace headsweep {
 
 StageOutcome RunStage(const StageContext& context) {
-  if (const auto summary = ReadResult(context)) {
+  // Rank 0 looks, the others hear what it saw.
+  Collective& collective = context.collective;
+  std::optional<StageSummary> summary;
+  if (collective.rank() == 0) summary = ReadResult(context);
+  const bool is_done = !collective.AllGather(summary ? "done" : "").front().empty();
+  if (is_done && collective.rank() != 0) summary = ReadResult(context);
+  if (summary) {
     LogInfo("{} is there: nothing to do", ResultPath(context));
     return {summary->outcome, *summary};
   }

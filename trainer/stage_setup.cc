@@ -67,6 +67,28 @@ PreparedCorpus OpenOrPrepareCorpus(const std::string& workspace, const TaskConfi
   });
 }
 
+Meeting MeetPeers(const World& world, const RunConfig& run, Backend& backend, AgentChannel* channel) {
+  Meeting meeting;
+  if (world.world_size == 1) {
+    meeting.collective = MakeSingleProcessCollective();
+    return meeting;
+  }
+  if (backend.name() == "cuda")
+    throw Unsupported(fmt::format(
+        "WORLD_SIZE={}: this build has no NCCL to exchange gradients of GPUs with; set run.devices = 1",
+        world.world_size));
+  const double timeout = CollectiveTimeoutFromEnvironment();
+  meeting.rendezvous =
+      channel != nullptr ? MakeChannelRendezvous(*channel) : RendezvousFromEnvironment(world, timeout);
+  meeting.collective = MakeGlooCollective({.rank = world.rank,
+                                           .world_size = world.world_size,
+                                           .timeout_seconds = timeout,
+                                           .wire = run.wire == "bfloat16" ? Wire::kBfloat16 : Wire::kFloat32},
+                                          *meeting.rendezvous);
+  LogInfo("{}", meeting.collective->description());
+  return meeting;
+}
+
 std::unique_ptr<FileLock> LockTrial(const TrialDirectories& trial) {
   return std::make_unique<FileLock>(
       JoinPath(trial.directory, "running.lock"), kLockSeconds,

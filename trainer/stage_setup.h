@@ -7,7 +7,10 @@
 #include "cluster/base/file_system.h"
 #include "data/corpus.h"
 #include "data/file_lock.h"
+#include "kernels/backend.h"
 #include "sweeps/stage_config.h"
+#include "trainer/agent_channel.h"
+#include "trainer/rendezvous.h"
 #include "trainer/reporter.h"
 
 namespace headsweep {
@@ -31,6 +34,15 @@ TrialDirectories MakeTrialDirectories(const std::string& workspace, const StageC
 // machine is another one.
 PreparedCorpus OpenOrPrepareCorpus(const std::string& workspace, const TaskConfig& task, FileSystem& files,
                                    Reporter& reporter);
+
+// The processes of one trial, met. The rendezvous serves the others as long as it lives.
+struct Meeting {
+  std::unique_ptr<Rendezvous> rendezvous;  // nullptr in a world of one
+  std::unique_ptr<Collective> collective;
+};
+// channel: of the launcher, which carries the rendezvous then; nullptr: started by hand (rendezvous.h).
+// Throws CommError when a process does not come, Unsupported when this build has no carrier for the backend's memory.
+Meeting MeetPeers(const World& world, const RunConfig& run, Backend& backend, AgentChannel* channel);
 
 // Keeps a launcher and a person from working on one trial at the same time. A launcher holds this lock for
 // its trainers. Throws CommError naming the holder when it is not free at once.

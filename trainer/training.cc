@@ -14,12 +14,14 @@
 #include "trainer/checkpoint.h"
 #include "trainer/control_protocol.h"
 #include "trainer/flops.h"
+#include "trainer/gradient_exchange.h"
 #include "trainer/head_orders.h"
 #include "trainer/head_surgery.h"
 #include "trainer/memory.h"
 #include "trainer/micro_batches.h"
 #include "trainer/model.h"
 #include "trainer/optimizer.h"
+#include "trainer/replicas.h"
 #include "trainer/schedule.h"
 #include "trainer/stage.h"
 #include "trainer/stage_files.h"
@@ -52,13 +54,17 @@ class TrainStage {
   explicit TrainStage(const StageContext& context)
       : context_(context),
         config_(context.config.train),
-        micro_batch_(MicroBatch(config_)),
+        micro_batch_(MicroBatch(config_, World())),
         shape_(MakeModelShape(context.config, context.corpus.vocabulary)),
         train_file_(OpenSplit(context, "train")),
         source_(train_file_, PackingOf(context.config.task), shape_.length, context.config.seed,
                 /*shuffle=*/true),
         model_(MakeModel()),
-        optimizer_(*model_, config_),
+        shard_(context.config.run.shard_optimizer
+                   ? ShardOf(model_->layout().size(), context.collective.rank(), World())
+                   : std::pair(std::int64_t{0}, model_->layout().size())),
+        optimizer_(*model_, config_, shard_.first, shard_.second),
+        exchange_(context.collective, *model_, std::int64_t{context.config.run.bucket_megabytes} << 20),
         provenance_(MakeProvenance(context)),
         passes_(context.collective, context.stop,
                 [this](const PassProgress& progress) { OnPass(progress); }) {
@@ -79,7 +85,7 @@ class TrainStage {
       while (true) {
         if (EvaluationIsDue() && !Evaluate("valid", valid_)) return Diverged();
         if (step_ == config_.steps) break;
-        if (StopIsAgreed()) return Stopped();
+        if (stop_agreed_ || (World() == 1 && context_.stop)) return Stopped();
         if (step_ > 0 && step_ % config_.checkpoint_every == 0) WriteCheckpointNow();
         if (!Step()) return Diverged();
       }
@@ -96,7 +102,9 @@ class TrainStage {
     Backend& backend = context_.backend;
     // Host memory is promised generously and taken by the kernel's killer later: look first. Devices refuse
     // by themselves.
-    if (backend.name() == "cpu") RequireTrainingMemory(backend, shape_, config_, AvailableMemoryBytes());
+    if (backend.name() == "cpu")
+      RequireTrainingMemory(backend, shape_, config_, AvailableMemoryBytes(), World(),
+                            context_.config.run.shard_optimizer ? World() : 1);
     try {
       return std::make_unique<Model>(backend, shape_, micro_batch_, Model::Purpose::kTrain);
     } catch (const std::bad_alloc&) {
@@ -108,6 +116,7 @@ class TrainStage {
   }
 
   bool IsWriter() const { return context_.collective.rank() == 0; }
+  int World() const { return context_.collective.world_size(); }
 
   // --- Resume and checkpoints ---
 
@@ -138,15 +147,23 @@ class TrainStage {
     FlushMetrics();
     if (checkpointed_ == step_) return;
     checkpointed_ = step_;
-    if (!IsWriter()) return;
     Checkpoint checkpoint;
+    checkpoint.parameters = model_->GetParameters();
+    RequireEqualReplicas(context_.collective, checkpoint.parameters, step_);
+    const bool is_sharded = context_.config.run.shard_optimizer;
+    if (is_sharded || IsWriter()) {
+      checkpoint.m = optimizer_.GetM();
+      checkpoint.v = optimizer_.GetV();
+    }
+    if (is_sharded) {
+      GatherShards(context_.collective, checkpoint.m);
+      GatherShards(context_.collective, checkpoint.v);
+    }
+    if (!IsWriter()) return;
     checkpoint.shape = shape_;
     checkpoint.stage_id = context_.config.id;
     checkpoint.step = step_;
     checkpoint.cursor = source_.cursor();
-    checkpoint.parameters = model_->GetParameters();
-    checkpoint.m = optimizer_.GetM();
-    checkpoint.v = optimizer_.GetV();
     checkpoint.history = history_;
     checkpoint.train_seconds = train_seconds_;
     const std::string path =
@@ -165,16 +182,15 @@ class TrainStage {
   bool Step() {
     const double started = clock_.Monotonic();
     ++step_;
-    source_.Next(config_.batch, batch_);
-    LossSum loss = AccumulateGradients();
     StepRow row;
     row.step = step_;
-    row.targets = batch_.target_count;
-    row.loss = Finite(loss.loss / static_cast<double>(std::max<std::int64_t>(1, batch_.target_count)));
+    row.targets = ReadShare();
+    row.loss = Finite(AccumulateGradients(row.targets) /
+                      static_cast<double>(std::max<std::int64_t>(1, row.targets)));
     row.learning_rate = LearningRate(config_, step_);
     row.gradient_norm = Finite(optimizer_.GradientNorm());
     const bool sound = std::isfinite(row.loss) && std::isfinite(row.gradient_norm);
-    if (sound) optimizer_.Update(row.learning_rate, step_);
+    if (sound) UpdateWeights(row.learning_rate);
     row.seconds = clock_.Monotonic() - started;
     row.tokens_per_second = row.seconds > 0 ? static_cast<double>(row.targets) / row.seconds : 0;
     train_seconds_ += row.seconds;
@@ -183,21 +199,38 @@ class TrainStage {
     return sound;
   }
 
-  // Every rank sees the whole effective batch and runs its share of the pieces.
-  LossSum AccumulateGradients() {
-    Collective& collective = context_.collective;
+  void UpdateWeights(double learning_rate) {
+    optimizer_.Update(learning_rate, step_);
+    if (World() > 1 && context_.config.run.shard_optimizer) GatherWeights(context_.collective, *model_);
+  }
+
+  // batch_ = this process's rows of the next effective batch. Returns the targets of the whole one: the mean
+  // is over them, so uneven shares are exact.
+  std::int64_t ReadShare() {
+    const auto [begin, end] = ShardOf(config_.batch, context_.collective.rank(), World());
+    const std::int64_t targets = source_.TargetsOfNext(config_.batch);
+    source_.Skip(begin);
+    source_.Next(static_cast<int>(end - begin), batch_);
+    source_.Skip(config_.batch - end);
+    batch_.first_example = begin;
+    return targets;
+  }
+
+  // Gradients of the mean loss over all targets of the effective batch; returns its sum. Sums of gradients
+  // leave while the last piece's backward pass runs.
+  double AccumulateGradients(std::int64_t targets) {
     ForwardBackwardOptions options;
-    options.gradient_scale = 1.0f / static_cast<float>(std::max<std::int64_t>(1, batch_.target_count));
+    options.gradient_scale = 1.0f / static_cast<float>(std::max<std::int64_t>(1, targets));
     options.label_smoothing = static_cast<float>(config_.label_smoothing);
     options.dropout = static_cast<float>(context_.config.model.dropout);
     options.seed = context_.config.seed;
     options.step = step_;
     model_->ZeroGradients();
     LossSum loss;
-    int piece = 0;
-    for (int first = 0; first < batch_.B; first += micro_batch_, ++piece) {
-      if (piece % collective.world_size() != collective.rank()) continue;
+    for (int first = 0; first < batch_.B; first += micro_batch_) {
       const int count = std::min(micro_batch_, batch_.B - first);
+      if (first + count == batch_.B && World() > 1)
+        options.on_layer_done = [this](int layer) { exchange_.LayerDone(layer); };
       if (count == batch_.B) {
         loss += model_->ForwardBackward(batch_, options);
       } else {
@@ -205,23 +238,19 @@ class TrainStage {
         loss += model_->ForwardBackward(part_, options);
       }
     }
-    if (collective.world_size() > 1) {
-      collective.AllReduceSum(model_->gradients(), model_->layout().size());
-      collective.AllReduceSum(&loss.loss, 1);
-      collective.Wait();
+    if (World() > 1) {
+      exchange_.Finish();
+      double sums[] = {loss.loss, context_.stop ? 1.0 : 0.0};
+      context_.collective.AllReduceSum(sums, 2);
+      loss.loss = sums[0];
+      stop_agreed_ = sums[1] > 0;
     }
-    return loss;
+    return loss.loss;
   }
 
   // One NaN is as good as another, but digests compare bits.
   static double Finite(double value) {
     return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
-  }
-
-  bool StopIsAgreed() {
-    double stop = context_.stop ? 1 : 0;
-    if (context_.collective.world_size() > 1) context_.collective.AllReduceSum(&stop, 1);
-    return stop > 0;
   }
 
   // --- Evaluation ---
@@ -343,7 +372,9 @@ class TrainStage {
   TokenFile train_file_;
   BatchSource source_;
   std::unique_ptr<Model> model_;
+  const std::pair<std::int64_t, std::int64_t> shard_;  // parameters that this process updates
   Optimizer optimizer_;
+  GradientExchange exchange_;
   Provenance provenance_;
   BatchPasses passes_;
   std::optional<LiveMetrics> metrics_;  // of the writing rank
@@ -353,6 +384,7 @@ class TrainStage {
   Batch batch_, part_;
   std::int64_t step_ = 0;           // optimiser steps done
   std::int64_t checkpointed_ = -1;  // step of the newest checkpoint of this process
+  bool stop_agreed_ = false;        // of several processes: one was asked to stop before the last step's end
   double train_seconds_ = 0;
   double pass_started_ = 0;
   std::int64_t pass_tokens_ = 0, last_pass_tokens_ = 0;

@@ -242,7 +242,13 @@ TEST_F(TrainerProgram, FailuresHaveACauseAMessageAndAnExitCode) {
        2,
        "configuration",
        "7:SIGKILL"},
-      {"several processes", [](StageConfig&) {}, {{"WORLD_SIZE", "2"}}, 2, "configuration", "WORLD_SIZE=2"}};
+      {"more processes than examples",
+       [](StageConfig&) {},
+       {{"WORLD_SIZE", "1000"}},
+       2,
+       "configuration",
+       "WORLD_SIZE=1000"},
+      {"a rank beyond the world", [](StageConfig&) {}, {{"RANK", "1"}}, 2, "configuration", "RANK=1"}};
   for (const Fault& fault : faults) {
     SCOPED_TRACE(fault.name);
     StageConfig config = *config_;
