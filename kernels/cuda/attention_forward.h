@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kMinimumBlocks<AttentionPass::
   constexpr TileShape kTile = kTileShape<AttentionPass::kForward, E, kHead>;
   constexpr int kStream = kTile.stream, kOut = kTile.out, kRows = Math::kRows;
   constexpr int kStageValues = kStream * (kHead + kOut);
-  constexpr bool kKeep = kHead <= 128;
+  constexpr bool kKeep = sizeof(E) == 2 && kHead > 64 && kHead <= 128;
   HS_DYNAMIC_SHARED(E, own);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int own_rows = static_cast<int>(blockDim.x) / 32 * kWarpRows;
@@ -147,9 +147,9 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kMinimumBlocks<AttentionPass::
     const float sum = RowReduce<E>(state.sum[r], [](float x, float y) { return x + y; });
     const int t = first_of_warp + Math::Row(lane, r);
     if (place.chunk == 0 && lane % Math::kRowLanes == 0 && t < a.T) {
-      a.lse[place.head * a.T + t] = sum > 0 ? state.maximum[r] * kLn2 + logf(sum) : -INFINITY;
+      a.lse[place.head * a.T + t] = sum == 0 ? -INFINITY : state.maximum[r] * kLn2 + logf(sum);
     }
-    factor[r] = sum > 0 ? a.kept_scale / sum : 0.0f;
+    factor[r] = sum == 0 ? 0.0f : a.kept_scale / sum;  // a NaN stays one
   }
   const std::int64_t dense = static_cast<std::int64_t>(a.H) * a.D;
   Math::Round(out, factor, lane, warp_rows);

@@ -51,8 +51,8 @@ struct TileMath<bf16> {
     static __device__ __forceinline__ int OutColumn(int lane, int j) { return Column(lane, j); }
   };
 
-  // Own rows as left operand of the logits' product: kept in registers where kKeep (head sizes up to 128,
-  // forward).
+  // Own rows as left operand of the logits' product. kKeep: in registers, for kernels whose sums leave no
+  // room for a second block on the multiprocessor but some for these.
   template <int kHead, bool kKeep>
   struct Operand {
     const bf16* rows;

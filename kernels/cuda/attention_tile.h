@@ -100,11 +100,24 @@ __device__ __forceinline__ void LoadTile(T* tile, int tile_rows, const GlobalRow
   constexpr int kChunks = kWidth / kChunk<T>;
   const int threads = static_cast<int>(blockDim.x);
   if (from.access == 16) {
-    for (int i = static_cast<int>(threadIdx.x); i < tile_rows * kChunks; i += threads) {
-      const int row = i / kChunks, chunk = i % kChunks;
-      const bool valid = first + row < from.rows && chunk * kChunk<T> < from.columns;
-      const T* address = from.base + (valid ? (first + row) * from.stride + chunk * kChunk<T> : 0);
-      CopyAsync16(tile + ChunkOffset<T, kWidth>(row, chunk), address, valid);
+    if constexpr (32 % kChunks == 0) {
+      // A thread stays in its column and walks down, its address by additions alone.
+      const int step = threads / kChunks, chunk = static_cast<int>(threadIdx.x) % kChunks;
+      const int rows = chunk * kChunk<T> < from.columns ? from.rows - first : 0;  // that exist in this column
+      int row = static_cast<int>(threadIdx.x) / kChunks;
+      const T* address = from.base + (first + row) * from.stride + chunk * kChunk<T>;
+#pragma unroll 1
+      for (; row < tile_rows; row += step, address += step * from.stride) {
+        CopyAsync16(tile + ChunkOffset<T, kWidth>(row, chunk), row < rows ? address : from.base, row < rows);
+      }
+    } else {
+#pragma unroll 1
+      for (int i = static_cast<int>(threadIdx.x); i < tile_rows * kChunks; i += threads) {
+        const int row = i / kChunks, chunk = i % kChunks;
+        const bool valid = first + row < from.rows && chunk * kChunk<T> < from.columns;
+        const T* address = from.base + (valid ? (first + row) * from.stride + chunk * kChunk<T> : 0);
+        CopyAsync16(tile + ChunkOffset<T, kWidth>(row, chunk), address, valid);
+      }
     }
     return;
   }

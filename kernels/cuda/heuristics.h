@@ -63,10 +63,10 @@ constexpr TileShape AttentionTile(AttentionPass pass, int element_bytes, int hea
 }
 
 // Blocks that a multiprocessor should at least hold, as __launch_bounds__ wants it, hence registers a thread:
-// 2 blocks of 256 threads allow 128. 0 leaves it to ptxas, which at head size 64 settles at 168, three blocks
-// of four warps.
+// two blocks of 256 threads allow 128. 0 leaves it to ptxas, which for gradients up to head size 64 settles
+// near 168, three blocks of four warps, where asking for three would make it spill.
 constexpr int MinimumBlocks(AttentionPass pass, int element_bytes, int head) {
-  if (pass == AttentionPass::kForward) return head <= 32 ? 2 : head <= 64 && element_bytes == 2 ? 0 : 1;
+  if (pass == AttentionPass::kForward) return head <= 32 || (head == 64 && element_bytes == 2) ? 2 : 1;
   return head <= 64 ? 0 : 1;
 }
 
