@@ -63,11 +63,12 @@ constexpr TileShape AttentionTile(AttentionPass pass, int element_bytes, int hea
 }
 
 // Blocks that a multiprocessor should at least hold, as __launch_bounds__ wants it, hence registers a thread:
-// two blocks of 256 threads allow 128. 0 leaves it to ptxas, which for gradients up to head size 64 settles
-// near 168, three blocks of four warps, where asking for three would make it spill.
+// two blocks of 256 threads allow 128. 0 leaves it to ptxas, which for bf16 gradients up to head size 64
+// settles near 168, three blocks of four warps, where asking for three would make it spill. 1: all 255.
 constexpr int MinimumBlocks(AttentionPass pass, int element_bytes, int head) {
-  if (pass == AttentionPass::kForward) return head <= 32 || (head == 64 && element_bytes == 2) ? 2 : 1;
-  return head <= 64 ? 0 : 1;
+  const bool half = element_bytes == 2;
+  if (pass == AttentionPass::kForward) return head <= (half ? 64 : 16) ? 2 : 1;
+  return half && head <= 64 ? 0 : 1;
 }
 
 // Floats of scratch per warp that turn a tile of probabilities into an operand of the second product; the
