@@ -173,7 +173,8 @@ __device__ __forceinline__ std::uint32_t KeptProbabilities(const AttentionArgume
       const unsigned word = position % 4;
       const std::uint32_t bits = word < 2 ? (word == 0 ? block.word[0] : block.word[1])
                                           : (word == 2 ? block.word[2] : block.word[3]);
-      kept |= (bits >= a.threshold ? 1u : 0u) << i;
+      const std::uint32_t keeps = bits >= a.threshold ? 1 : 0;
+      kept |= keeps << i;
     }
     return kept;
   }
@@ -193,7 +194,10 @@ __device__ __forceinline__ std::uint32_t KeptProbabilities(const AttentionArgume
     const auto position = static_cast<std::uint64_t>((queries + t) * a.S + s);
     const PhiloxBlock block = RandomBlock(a.seed, a.site, position / 4);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) outcomes |= (block.word[i] >= a.threshold ? 1u : 0u) << (4 * n + i);
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t keeps = block.word[i] >= a.threshold ? 1 : 0;
+      outcomes |= keeps << (4 * n + i);
+    }
   }
   std::uint32_t drawn[4];
 #pragma unroll
