@@ -10,13 +10,16 @@
 #include "cluster/base/errors.h"
 #include "cluster/base/log.h"
 #include "launcher/failure_policy.h"
+#include "launcher/live_view.h"
 #include "launcher/messages.h"
 #include "launcher/progress_model.h"
+#include "launcher/requests.h"
 
 namespace headsweep {
 namespace {
 
 constexpr std::chrono::milliseconds kTick(200);
+constexpr double kLookSeconds = 1;  // between looks for requests, and between live views
 
 struct Node {
   Link* link = nullptr;
@@ -90,6 +93,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
 
   void Do(const EndSweep& end) {
     timer.cancel();
+    files.Remove(workspace.Live(options.sweep));
     bool clean = true;
     for (const auto& [id, node] : nodes) clean = clean && !node.lost;
     for (const auto& [id, node] : nodes) Send(id, {{message::kType, message::kEnd}, {"clean", clean}});
@@ -130,6 +134,13 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       node.host = message::Text(message, "host");
       Handle(NodeJoined{from, node.host, static_cast<int>(message::Integer(message, "slots"))});
     } else if (type == message::kProgress) {
+      last_progress[stage] = {stage.value(),
+                              attempt.value(),
+                              message::Text(message, "phase"),
+                              message::Integer(message, "step"),
+                              message::Integer(message, "steps"),
+                              message::Number(message, "loss"),
+                              message::Number(message, "tokens_per_second")};
       Handle(AttemptProgressed{stage, attempt, message::Integer(message, "step"),
                                message::Integer(message, "steps")});
     } else if (type == message::kCheckpoint) {
@@ -201,14 +212,72 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     }
     Handle(headsweep::Tick{});
     Refresh();
+    if (now < next_look) return;
+    next_look = now + kLookSeconds;
+    ObeyRequests();
+    if (!core.ended()) WriteLive();
+  }
+
+  // A workspace that cannot be read or written for a moment must not end the sweep for a wish or a view.
+  void ObeyRequests() {
+    try {
+      for (const auto& [path, asked] : ReadRequests(files, workspace, options.sweep, options.launcher)) {
+        Obey(asked);
+        files.Remove(path);
+        if (core.ended()) return;
+      }
+    } catch (const IoError& error) {
+      LogWarning("requests cannot be read: {}", error.what());
+    }
+  }
+
+  void Obey(const Request& asked) {
+    if (asked.type == request::kCancel || asked.type == request::kKill) {
+      const bool was_stopping = core.stopping();
+      RequestStop("asked by " + asked.by);
+      if (asked.type == request::kKill && !was_stopping) RequestStop("asked by " + asked.by);
+    } else if (asked.type == request::kPause || asked.type == request::kContinue) {
+      Handle(PauseRequested{asked.type == request::kPause, asked.by});
+    } else if (asked.type == request::kRetry) {
+      RetryRequested retry{{}, asked.by};
+      for (const std::string& stage : asked.stages) retry.stages.push_back(StageId(stage));
+      Handle(retry);
+    } else {
+      LogWarning("a request \"{}\" of {} is unknown to this version", asked.type, asked.by);
+    }
+  }
+
+  void WriteLive() {
+    LiveView view;
+    view.fraction = Fraction();
+    view.line = progress.Line();
+    view.seconds_left = progress.SecondsLeft();
+    view.slots = core.slots();
+    view.busy_slots = core.busy_slots();
+    view.paused = core.paused();
+    view.stopping = core.stopping();
+    for (const auto& [stage, last] : last_progress) {
+      const StageStatus& status = core.status(stage);
+      if (status.state != StageState::kRunning || last.attempt != status.attempt.value()) continue;
+      view.running.push_back(last);
+    }
+    try {
+      WriteLiveView(files, workspace, options.sweep, view);
+    } catch (const IoError& error) {
+      LogWarning("the live view cannot be written: {}", error.what());
+    }
+  }
+
+  double Fraction() const {
+    const ProgressSnapshot snapshot = Snapshot(core);
+    return snapshot.total_flops > 0 ? snapshot.finished_flops / snapshot.total_flops : 0;
   }
 
   void Refresh() {
     if (core.ended()) return;
     const ProgressSnapshot snapshot = Snapshot(core);
     progress.Observe(snapshot, clock.Monotonic());
-    const double fraction = snapshot.total_flops > 0 ? snapshot.finished_flops / snapshot.total_flops : 0;
-    display.Progress(fraction, progress.Line(), clock.Monotonic());
+    display.Progress(Fraction(), progress.Line(), clock.Monotonic());
   }
 
   void RequestStop(const std::string& reason) {
@@ -236,7 +305,8 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   ProgressModel progress;
   std::map<NodeId, Node> nodes;
   std::map<StageId, NodeId> attempt_node;  // where the latest attempt runs
-  double last_tick = 0;
+  std::map<StageId, LiveTrial> last_progress;
+  double last_tick = 0, next_look = 0;
 };
 
 Coordinator::Coordinator(boost::asio::io_context& loop, std::vector<Link*> links, FileSystem& files,

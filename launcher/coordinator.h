@@ -17,6 +17,7 @@
 #include "launcher/display.h"
 #include "launcher/journal.h"
 #include "launcher/link.h"
+#include "launcher/sweep_lock.h"
 #include "launcher/timing.h"
 #include "launcher/workspace.h"
 
@@ -26,6 +27,7 @@ struct CoordinatorOptions {
   std::string sweep;
   int threads = 1;  // of one trainer
   Timing timing;
+  LockOwner launcher;  // this process: requests are addressed to it
   // A trial's config.toml, for a number of micro-batches `divisor` times that of the sweep file (after
   // out-of-memory failures).
   std::function<std::string(const StageId& stage, int divisor)> config_toml;

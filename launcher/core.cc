@@ -198,9 +198,8 @@ void Core::Finish(int stage, StageState state, const AttemptEnded& event) {
 void Core::Fail(int stage, const std::string& reported, const AttemptEnded& event) {
   Entry& entry = At(stage);
   std::string cause = reported;
-  if (entry.run == Run::kKilling &&
-      cause != cause::kStopped) {  // stopped: it had left by itself before the kill
-    cause = entry.kill_cause;      // what we killed it for, not how it died
+  if (entry.run == Run::kKilling) {
+    cause = entry.kill_cause;  // what we killed it for, not how it died
   } else if (entry.run == Run::kStopping &&
              (cause == cause::kSignal || cause == cause::kExit || cause == cause::kHang)) {
     cause = cause::kStopped;  // Ctrl-C and the batch system reach the trainers too
@@ -297,10 +296,11 @@ void Core::Enter(int stage, StageState state) {
   HEADSWEEP_CHECK(old != StageState::kFinished && old != StageState::kDiverged,
                   "stage {} is {} and cannot become {}", plan_[static_cast<std::size_t>(stage)].id.value(),
                   ToString(old), ToString(state));
+  const double flops = plan_[static_cast<std::size_t>(stage)].flops;
+  if (old == StageState::kFailed || old == StageState::kSkipped) total_flops_ += flops;
   --CountOf(counts_, old);
   ++CountOf(counts_, state);
   old = state;
-  const double flops = plan_[static_cast<std::size_t>(stage)].flops;
   if (state == StageState::kFinished) closed_flops_ += flops;
   if (state == StageState::kDiverged || state == StageState::kFailed || state == StageState::kSkipped) {
     total_flops_ -= flops;
@@ -316,6 +316,54 @@ void Core::On(const StopRequested& event) {
   stop_requested_ = true;
   Close(again ? Phase::kKilling : Phase::kStopping, kExitResumable,
         fmt::format("stopped: {}; run `headsweep resume` to go on", event.reason));
+}
+
+void Core::On(const PauseRequested& event) {
+  if (paused_ == event.paused) return;
+  paused_ = event.paused;
+  RecordEvent(paused_ ? journal::kPaused : journal::kContinued, -1, {{"by", event.by}});
+  Emit(Notice{paused_
+                  ? fmt::format("paused by {}: nothing more is started until `headsweep continue`", event.by)
+                  : fmt::format("continued by {}", event.by)});
+}
+
+void Core::On(const RetryRequested& event) {
+  if (phase_ != Phase::kOpen) {
+    Emit(Notice{fmt::format("{} asked for retries, but the sweep is stopping; `headsweep resume` retries",
+                            event.by)});
+    return;
+  }
+  std::vector<int> stages;
+  for (const StageId& id : event.stages) {
+    const auto it = index_.find(id);
+    if (it != index_.end()) stages.push_back(it->second);
+  }
+  for (int stage = 0; event.stages.empty() && stage < static_cast<int>(entries_.size()); ++stage)
+    stages.push_back(stage);
+  int revived = 0;
+  for (const int stage : stages) {
+    if (At(stage).status.state != StageState::kFailed) continue;
+    RecordEvent(journal::kRetried, stage, {{"by", event.by}});
+    Revive(stage);
+    ++revived;
+  }
+  common_failures_.clear();
+  Emit(Notice{
+      fmt::format("{} asked for retries: {} failed stage{}", event.by, revived, revived == 1 ? "" : "s")});
+}
+
+void Core::Revive(int stage) {
+  At(stage).status.failures = 0;
+  At(stage).futile = 0;
+  MakeReady(stage, 0);
+  std::vector<int> open = At(stage).children;
+  while (!open.empty()) {
+    const int next = open.back();
+    open.pop_back();
+    if (At(next).status.state != StageState::kSkipped) continue;
+    Enter(next, StageState::kWaiting);
+    open.insert(open.end(), At(next).children.begin(), At(next).children.end());
+  }
 }
 
 void Core::On(const Tick&) {}

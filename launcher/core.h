@@ -64,8 +64,14 @@ struct AttemptEnded {    // every process of the attempt is gone
   std::string summary;   // JSON StageSummary of a finished or diverged stage
 };
 struct StopRequested { std::string reason; };  // Ctrl-C, SIGTERM, time limit. The second one kills instead of asking
+// People's wishes while it runs (requests.h). Paused: nothing is started, what runs goes on, and the sweep does not end. A new
+// launch is not paused.
+struct PauseRequested { bool paused = true; std::string by; };
+// Failed stages are tried again with a fresh budget, and what was skipped because of them waits again. Empty: all that failed.
+struct RetryRequested { std::vector<StageId> stages; std::string by; };
 struct Tick {};                                // time passed; see `now`. At least every few seconds
-using Event = std::variant<NodeJoined, NodeLost, AttemptProgressed, AttemptCheckpointed, AttemptEnded, StopRequested, Tick>;
+using Event = std::variant<NodeJoined, NodeLost, AttemptProgressed, AttemptCheckpointed, AttemptEnded, StopRequested,
+                           PauseRequested, RetryRequested, Tick>;
 
 // --- Commands -------------------------------------------------------------------------------------------------------------
 struct Record { JournalEvent event; };         // append to the journal before anything else of this call is done
@@ -126,6 +132,7 @@ class Core {
   double finished_flops() const;    // of finished stages plus the done part of running ones
   double total_flops() const { return total_flops_; }  // of all stages that can still be finished, and those that are
   bool ended() const { return ended_; }
+  bool paused() const { return paused_; }
   bool stopping() const { return stop_requested_; }  // the next StopRequested kills
   int slots() const { return pool_.usable(); }
   int busy_slots() const;
@@ -171,6 +178,9 @@ class Core {
   void On(const AttemptCheckpointed& event);
   void On(const AttemptEnded& event);
   void On(const StopRequested& event);
+  void On(const PauseRequested& event);
+  void On(const RetryRequested& event);
+  void Revive(int stage);            // failed -> ready; skipped ones behind it -> waiting
   void On(const Tick& event);
   int FindLive(const StageId& stage, Attempt attempt) const;  // position in the plan, or -1
   void Finish(int stage, StageState state, const AttemptEnded& event);
@@ -214,7 +224,7 @@ class Core {
   double now_ = 0, last_now_ = 0;    // now_ leaves out the time in which nobody looked; see Handle
   bool begun_ = false;
   Phase phase_ = Phase::kOpen;
-  bool stop_requested_ = false;
+  bool stop_requested_ = false, paused_ = false;
   int close_code_ = 0;
   std::string close_reason_;
   bool any_finished_ = false, any_node_ = false, any_lost_ = false;

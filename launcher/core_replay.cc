@@ -86,6 +86,9 @@ std::vector<Core::Past> Core::Replay(const std::vector<JournalEvent>& history) {
     status.attempt = std::max(status.attempt, Attempt(event.attempt));
     if (event.type == journal::kCheckpointed) {
       entry.checkpoint_step = std::max(entry.checkpoint_step, NumberField(event, "step"));
+    } else if (event.type == journal::kRetried) {
+      stage.failures = 0;
+      stage.hopeless = false;
     } else if (event.type == journal::kStageAdopted) {
       stage.result = SaysDiverged(Field(event, "summary")) ? StageState::kDiverged : StageState::kFinished;
       status.summary = Field(event, "summary");

@@ -61,7 +61,7 @@ ReadyQueue::Entry Core::QueueEntry(int stage) const {
 }
 
 void Core::StartReady() {
-  while (phase_ == Phase::kOpen && pool_.free() > 0 && !queue_.empty()) {
+  while (phase_ == Phase::kOpen && !paused_ && pool_.free() > 0 && !queue_.empty()) {
     std::optional<ReadyQueue::Entry> next;
     if (reserved_for_ >= 0 && QueueEntry(reserved_for_).slots <= pool_.usable()) {
       next = QueueEntry(reserved_for_);
@@ -167,7 +167,7 @@ void Core::EndIfDone() {
                                      "resume` to try them again",
                                      counts_.failed, counts_.skipped);
   } else if (phase_ == Phase::kOpen) {
-    if (fits || !delayed_.empty() || !any_node_) return;
+    if (fits || paused_ || !delayed_.empty() || !any_node_) return;
     if (!nothing_fits_since_) nothing_fits_since_ = now_;
     if (now_ - *nothing_fits_since_ < policy_.gang_patience_seconds) return;
     code = any_lost_ ? kExitResumable : kExitUsage;

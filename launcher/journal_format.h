@@ -18,6 +18,9 @@ inline constexpr const char* kCheckpointed = "checkpointed";     // {stage, atte
 inline constexpr const char* kAttemptEnded = "attempt-ended";    // {stage, attempt, outcome, cause, message, summary, charged}
 inline constexpr const char* kStageAdopted = "stage-adopted";    // {stage, summary}: a sealed result was already there
 inline constexpr const char* kStopRequested = "stop-requested";  // {reason}
+inline constexpr const char* kPaused = "paused";                 // {by}
+inline constexpr const char* kContinued = "continued";           // {by}
+inline constexpr const char* kRetried = "retried";               // {stage, by}: a person wants a failed stage tried again
 inline constexpr const char* kSweepEnded = "sweep-ended";        // {exit_code, reason}
 }  // namespace journal
 

@@ -149,6 +149,7 @@ class Session {
           "the launcher before (process {} on {}) ended without a word; going on from its journal",
           lock->predecessor()->pid, lock->predecessor()->host));
     KeepSweepFile();
+    launcher_ = lock->owner();
     auto [exit_code, clean] = Supervise(agent);
     if (world_ != nullptr) {
       if (ranks_ != nullptr) ranks_->Flush(kFlushTimeout);
@@ -230,6 +231,7 @@ class Session {
     coordinating.sweep = planned_->plan.name;
     coordinating.threads = options_.threads > 0 ? options_.threads : planned_->threads();
     coordinating.timing = timing_;
+    coordinating.launcher = launcher_;
     coordinating.config_toml = [this](const StageId& stage, int divisor) {
       return planned_->ConfigToml(stage.value(), divisor);
     };
@@ -316,6 +318,7 @@ class Session {
   const SystemClock clock_;
   Display display_;
   std::optional<PlannedSweep> planned_;
+  LockOwner launcher_;
   bool looping_ = false;
 };
 

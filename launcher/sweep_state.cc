@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "cluster/base/errors.h"
+
 namespace headsweep {
 namespace {
 
@@ -33,6 +35,7 @@ void ReadAttempts(const std::vector<JournalEvent>& events, SweepState& state) {
       attempt.outcome = Field(event, "outcome");
       attempt.cause = Field(event, "cause");
       attempt.message = Field(event, "message");
+      attempt.charged = Field(event, "charged") == "yes";
       attempt.ended_at = event.time;
     }
   }
@@ -62,23 +65,46 @@ const AttemptHistory* SweepState::LatestAttempt(const std::string& stage) const 
   return found != latest.end() ? &attempts[found->second] : nullptr;
 }
 
+std::map<std::string, int> SweepState::Counts() const {
+  std::map<std::string, int> counts;
+  for (const char* name :
+       {"finished", "diverged", "running", "interrupted", "ready", "waiting", "failed", "skipped"}) {
+    counts[name] = 0;
+  }
+  for (const auto& [stage, position] : planned.index) ++counts[StateOf(stage)];
+  return counts;
+}
+
+std::string SweepState::Word() const {
+  if (launcher_may_live) return "running";
+  const std::map<std::string, int> counts = Counts();
+  const int total = static_cast<int>(planned.index.size());
+  if (counts.at("finished") + counts.at("diverged") == total) return "done";
+  if (counts.at("interrupted") > 0 || !last_exit_code) return "interrupted";
+  return *last_exit_code == kExitResumable ? "stopped" : "failed";
+}
+
 SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, const std::string& name) {
   PlannedSweep planned = PlanSweep(LoadKeptSweep(workspace, files, name), FingerprintOfSource());
   JournalHistory history = ReadJournal(files, workspace.Journal(name));
   std::map<StageId, std::string> done;
   for (const auto& [stage, position] : planned.index)
     if (files.Exists(workspace.TrialResult(stage))) done.emplace(StageId(stage), "");
-  Core core(planned.Specs(), {}, history.events, done);
+  const std::optional<LockOwner> launcher = ReadSweepLock(workspace.Lock(name));
+  const bool may_live = launcher && StateOf(*launcher, ThisProcess()) != OwnerState::kDead;
+  CorePolicy policy;
+  policy.automatic_restart =
+      may_live;  // what failed in its launch has failed; a new launch would try it again
+  Core core(planned.Specs(), policy, history.events, done);
   SweepState state{.name = name,
                    .planned = std::move(planned),
                    .history = std::move(history),
                    .core = std::move(core),
                    .attempts = {},
-                   .launcher = ReadSweepLock(workspace.Lock(name)),
-                   .launcher_may_live = false,
+                   .launcher = launcher,
+                   .launcher_may_live = may_live,
                    .last_exit_code = {},
                    .latest = {}};
-  state.launcher_may_live = state.launcher && StateOf(*state.launcher, ThisProcess()) != OwnerState::kDead;
   ReadAttempts(state.history.events, state);
   return state;
 }

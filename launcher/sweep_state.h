@@ -20,6 +20,7 @@ struct AttemptHistory {
   std::string stage;
   int attempt = 0;
   std::string host, slots, outcome, cause, message;
+  bool charged = false;                 // against the stage's retries
   double started_at = 0, ended_at = 0;  // unix seconds; 0 = not (yet)
   std::int64_t checkpoint_step = 0;
 };
@@ -28,7 +29,7 @@ struct SweepState {
   std::string name;
   PlannedSweep planned;
   JournalHistory history;
-  Core core;  // as a launcher that starts now would see it
+  Core core;  // as the launcher sees it that lives, or as one that starts now would
   std::vector<AttemptHistory>
       attempts;  // in the order of their start, also of stages the sweep no longer has
   std::optional<LockOwner> launcher;
@@ -42,6 +43,11 @@ struct SweepState {
   // its launcher died.
   std::string StateOf(const std::string& stage) const;
   const AttemptHistory* LatestAttempt(const std::string& stage) const;
+  // Of the sweep's stages, by StateOf; every state is there.
+  std::map<std::string, int> Counts() const;
+  // The whole sweep in one word: running | done | stopped (resumable) | failed | interrupted (its launcher
+  // died).
+  std::string Word() const;
 
   std::map<std::string, std::size_t> latest;  // stage -> position in attempts
 };

@@ -1,5 +1,6 @@
 // Workspace: where everything is on disk. The one place that knows the paths of a workspace:
-//   <root>/sweeps/<name>/{sweep.toml, journal.jsonl, launcher.lock, results.h5, report.html}
+//   <root>/sweeps/<name>/{sweep.toml, journal.jsonl, launcher.lock, live.json, requests/,
+//                         results.h5, report.html}
 //   <root>/trials/<id>/{config.toml, attempt-<n>/{log.txt, metrics.h5}, checkpoint/step-<k>/, result.h5,
 //   running.lock} <root>/data/<fingerprint>/…                     prepared corpora, see data/corpus.h
 // Nothing here creates anything; a workspace exists once something was written into it.
@@ -23,6 +24,8 @@ class Workspace {
   std::string SweepDirectory(const std::string& sweep) const { return SweepsRoot() + "/" + sweep; }
   std::string SweepToml(const std::string& sweep) const { return SweepDirectory(sweep) + "/sweep.toml"; }
   std::string Journal(const std::string& sweep) const { return SweepDirectory(sweep) + "/journal.jsonl"; }
+  std::string Requests(const std::string& sweep) const { return SweepDirectory(sweep) + "/requests"; }
+  std::string Live(const std::string& sweep) const { return SweepDirectory(sweep) + "/live.json"; }
   std::string Lock(const std::string& sweep) const { return SweepDirectory(sweep) + "/launcher.lock"; }
   std::string Results(const std::string& sweep) const { return SweepDirectory(sweep) + "/results.h5"; }
   std::string Report(const std::string& sweep) const { return SweepDirectory(sweep) + "/report.html"; }

@@ -1,15 +1,20 @@
 #include <boost/program_options/value_semantic.hpp>
 
+#include <chrono>
 #include <iostream>
+#include <thread>
 
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
+#include "launcher/sweep_state.h"
 #include "launcher/workspace.h"
 
 namespace headsweep {
 namespace {
 
 namespace po = boost::program_options;
+
+constexpr std::chrono::milliseconds kFollowInterval(500);
 
 // The last `lines` lines of text; all for 0.
 std::string Tail(const std::string& text, int lines) {
@@ -19,6 +24,16 @@ std::string Tail(const std::string& text, int lines) {
   for (int i = 0; i < lines && start != std::string::npos; ++i)
     start = start == 0 ? std::string::npos : text.rfind('\n', start - 1);
   return start == std::string::npos ? text : text.substr(start + 1);
+}
+
+// According to the journal of any sweep that has it.
+bool IsRunning(const Workspace& workspace, const FileSystem& files, const std::string& stage, int attempt) {
+  for (const std::string& sweep : workspace.Sweeps(files)) {
+    const SweepState state = ReadSweepState(workspace, files, sweep);
+    const AttemptHistory* latest = state.LatestAttempt(stage);
+    if (latest != nullptr && latest->attempt == attempt && state.IsRunning(stage)) return true;
+  }
+  return false;
 }
 
 int RunLogs(const Arguments& arguments) {
@@ -34,7 +49,17 @@ int RunLogs(const Arguments& arguments) {
   const std::string path = workspace.AttemptLog(stage, attempt);
   if (!files.Exists(path)) throw ConfigError(fmt::format("there is no {}", path));
   std::cerr << "== " << path << " (attempt " << attempt << " of " << attempts.size() << ")\n";
-  std::cout << Tail(files.ReadFile(path), arguments.Number("lines"));
+  std::string text = files.ReadFile(path);
+  std::cout << Tail(text, arguments.Number("lines")) << std::flush;
+  while (arguments.Has("follow")) {
+    const bool runs =
+        IsRunning(workspace, files, stage, attempt);  // first, so that what it writes last is still read
+    const std::string now = files.ReadFile(path);
+    if (now.size() > text.size()) std::cout << now.substr(text.size()) << std::flush;
+    text = now;
+    if (!runs) break;
+    std::this_thread::sleep_for(kFollowInterval);
+  }
   return kExitDone;
 }
 
@@ -42,19 +67,21 @@ int RunLogs(const Arguments& arguments) {
 
 SubCommand MakeLogsCommand() {
   SubCommand command{.name = "logs",
-                  .arguments = "[NAME] STAGE",
-                  .least = 1,
-                  .most = 2,
-                  .summary = "prints the log of a trial; STAGE is its id or the first digits of it",
-                  .details =
-                      "examples\n"
-                      "  headsweep logs 3fa0\n"
-                      "  headsweep logs my-first-sweep 3fa0 -n 0 --attempt 1\n",
-                  .run = RunLogs};
+                     .arguments = "[NAME] STAGE",
+                     .least = 1,
+                     .most = 2,
+                     .summary = "prints the log of a trial; STAGE is its id or the first digits of it",
+                     .details =
+                         "examples\n"
+                         "  headsweep logs 3fa0\n"
+                         "  headsweep logs 3fa0 -f\n"
+                         "  headsweep logs my-first-sweep 3fa0 -n 0 --attempt 1\n",
+                     .run = RunLogs};
   AddWorkspaceOption(command);
   command.options.add_options()("lines,n", po::value<int>()->default_value(40)->value_name("LINES"),
                                 "the last LINES; 0: all")(
-      "attempt", po::value<int>()->default_value(0)->value_name("N"), "of this attempt; 0: the latest");
+      "attempt", po::value<int>()->default_value(0)->value_name("N"), "of this attempt; 0: the latest")(
+      "follow,f", po::bool_switch(), "go on printing what is written, until the trial ends");
   return command;
 }
 

@@ -5,6 +5,7 @@
 
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
+#include "launcher/live_view.h"
 #include "launcher/messages.h"
 #include "launcher/sweep_state.h"
 
@@ -14,26 +15,12 @@ namespace {
 const char* const kStates[] = {"finished", "diverged", "running", "interrupted",
                                "ready",    "waiting",  "failed",  "skipped"};
 
-std::map<std::string, int> CountStates(const SweepState& state) {
-  std::map<std::string, int> counts;
-  for (const char* name : kStates) counts[name] = 0;
-  for (const auto& [stage, position] : state.planned.index) ++counts[state.StateOf(stage)];
-  return counts;
-}
-
-// Of the whole sweep, in one word.
-std::string SweepWord(const SweepState& state, std::map<std::string, int> counts) {
-  if (state.launcher_may_live) return "running";
-  const int total = static_cast<int>(state.planned.index.size());
-  if (counts["finished"] + counts["diverged"] == total) return "done";
-  if (counts["interrupted"] > 0 || !state.last_exit_code) return "interrupted";
-  return *state.last_exit_code == kExitResumable ? "stopped" : "failed";
-}
-
-nlohmann::json StageJson(const SweepState& state, const PlanStage& stage) {
+nlohmann::json StageJson(const SweepState& state, const std::optional<LiveView>& live,
+                         const PlanStage& stage) {
   const std::string& id = stage.config.id;
   const StageStatus& status = state.core.status(StageId(id));
   const AttemptHistory* attempt = state.LatestAttempt(id);
+  const LiveTrial* now = live && state.IsRunning(id) ? live->Find(id, attempt->attempt) : nullptr;
   const nlohmann::json summary = nlohmann::json::parse(status.summary, nullptr, /*allow_exceptions=*/false);
   nlohmann::json json = {{"id", id},
                          {"kind", stage.config.kind == StageKind::kTrain ? "train" : "prune"},
@@ -49,14 +36,28 @@ nlohmann::json StageJson(const SweepState& state, const PlanStage& stage) {
                               {"outcome", attempt->outcome},   {"cause", attempt->cause},
                               {"message", attempt->message}};
   }
+  if (now != nullptr) {
+    json["progress"] = {{"phase", now->phase},
+                        {"step", now->step},
+                        {"steps", now->steps},
+                        {"loss", now->loss},
+                        {"tokens_per_second", now->tokens_per_second}};
+  }
   return json;
 }
 
+// Of a launcher that lives.
+std::optional<LiveView> Live(const SweepState& state, const Workspace& workspace) {
+  if (!state.launcher_may_live) return std::nullopt;
+  return ReadLiveView(FileSystem::Real(), workspace, state.name);
+}
+
 void PrintJson(const SweepState& state, const Workspace& workspace) {
-  const std::map<std::string, int> counts = CountStates(state);
+  const std::map<std::string, int> counts = state.Counts();
+  const std::optional<LiveView> live = Live(state, workspace);
   nlohmann::json json = {{"sweep", state.name},
                          {"workspace", workspace.root()},
-                         {"state", SweepWord(state, counts)},
+                         {"state", state.Word()},
                          {"counts", counts},
                          {"launcher", nullptr},
                          {"results", workspace.Results(state.name)},
@@ -67,19 +68,31 @@ void PrintJson(const SweepState& state, const Workspace& workspace) {
                         {"pid", state.launcher->pid},
                         {"job", state.launcher->job},
                         {"since", state.launcher->since}};
-  for (const PlanStage& stage : state.planned.plan.stages) json["stages"].push_back(StageJson(state, stage));
+  if (live) {
+    json["live"] = {
+        {"time", live->time},
+        {"fraction", live->fraction},
+        {"seconds_left", live->seconds_left ? nlohmann::json(*live->seconds_left) : nlohmann::json()},
+        {"slots", live->slots},
+        {"busy_slots", live->busy_slots},
+        {"paused", live->paused}};
+  }
+  for (const PlanStage& stage : state.planned.plan.stages)
+    json["stages"].push_back(StageJson(state, live, stage));
   std::cout << message::Format(json) << "\n";
 }
 
 void PrintText(const SweepState& state, const Workspace& workspace, bool all) {
-  const std::map<std::string, int> counts = CountStates(state);
-  std::cout << fmt::format("{}: {}", state.name, SweepWord(state, counts));
+  const std::map<std::string, int> counts = state.Counts();
+  std::cout << fmt::format("{}: {}", state.name, state.Word());
   if (state.launcher && state.launcher_may_live)
     std::cout << fmt::format(" (process {} on {})", state.launcher->pid, state.launcher->host);
   std::cout << fmt::format(", {} stages:", state.planned.index.size());
   for (const char* name : kStates)
     if (counts.at(name) > 0) std::cout << fmt::format(" {} {}", counts.at(name), name);
   std::cout << "\n";
+  const std::optional<LiveView> live = Live(state, workspace);
+  if (live) std::cout << "  " << live->line << (live->paused ? "; paused" : "") << "\n";
   for (const PlanStage& stage : state.planned.plan.stages) {
     const std::string& id = stage.config.id;
     const std::string word = state.StateOf(id);
@@ -87,8 +100,12 @@ void PrintText(const SweepState& state, const Workspace& workspace, bool all) {
     if (quiet_state && !all) continue;
     std::cout << fmt::format("  {} {:<11} {}", id, word, state.planned.Describe(id));
     const AttemptHistory* attempt = state.LatestAttempt(id);
-    if (attempt != nullptr && attempt->checkpoint_step > 0 && word != "finished")
+    const LiveTrial* now = live && state.IsRunning(id) ? live->Find(id, attempt->attempt) : nullptr;
+    if (now != nullptr && now->steps > 0) {
+      std::cout << fmt::format(", {} {} of {}", now->phase, now->step, now->steps);
+    } else if (attempt != nullptr && attempt->checkpoint_step > 0 && word != "finished") {
       std::cout << fmt::format(", checkpoint at step {}", attempt->checkpoint_step);
+    }
     if (word == "failed" && attempt != nullptr)
       std::cout << fmt::format(": {}: {}", attempt->cause,
                                attempt->message.substr(0, attempt->message.find('\n')));
@@ -139,8 +156,9 @@ SubCommand MakeStatusCommand() {
           "                summary: null or what the trainer measured,\n"
           "                latest_attempt: {attempt, host, slots, started_at, ended_at, checkpoint_step, "
           "outcome, cause,\n"
-          "                message}; missing if it was never started; times in unix seconds, 0 = not "
-          "yet}]\n\n"
+          "                message}; missing if it was never started; times in unix seconds, 0 = not yet,\n"
+          "                progress: {phase, step, steps, loss, tokens_per_second}; while it runs}]\n"
+          "  live        {time, fraction, seconds_left, slots, busy_slots, paused}; while a launcher runs\n\n"
           "examples\n"
           "  headsweep status\n"
           "  headsweep status my-first-sweep --all\n"

@@ -69,6 +69,12 @@ class CoreDriver {
             const std::string& message = "broken") {
     Handle(AttemptEnded{StageId(stage), Attempt(attempt), control::kFailed, cause, message, ""});
   }
+  void Pause(bool paused) { Handle(PauseRequested{paused, "anna"}); }
+  void Retry(const std::vector<std::string>& stages) {
+    RetryRequested request{{}, "anna"};
+    for (const std::string& stage : stages) request.stages.push_back(StageId(stage));
+    Handle(request);
+  }
   void RequestStop() { Handle(StopRequested{"interrupted"}); }
   void AdvanceTo(double time) {
     while (now_ < time) {

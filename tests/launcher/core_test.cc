@@ -390,5 +390,57 @@ TEST(CoreDeath, RefusesAClockThatGoesBack) {
   EXPECT_DEATH(core.Handle(Tick{}, 4), "the clock went back");
 }
 
+TEST(CoreRequests, WhilePausedNothingStartsAndTheSweepDoesNotEnd) {
+  CoreDriver driver(Many(3));
+  driver.Join(0, 1);
+  driver.Pause(true);
+  driver.Forget();
+  driver.Finish("s0", 1);
+  driver.AdvanceTo(300);
+  EXPECT_EQ(driver.started(), "");
+  EXPECT_FALSE(driver.exit_code().has_value());
+  driver.Pause(false);
+  EXPECT_EQ(driver.started(), "s1.1@0:0");
+}
+
+TEST(CoreRequests, APausedSweepCanBeStopped) {
+  CoreDriver driver(Many(2));
+  driver.Join(0, 1);
+  driver.Pause(true);
+  driver.RequestStop();
+  driver.Stopped("s0", 1);
+  EXPECT_EQ(driver.exit_code(), 75);
+}
+
+TEST(CoreRequests, ARetryForgivesAFailureAndWhatWasSkippedBecauseOfIt) {
+  CoreDriver driver({Root("a", 9, 1, 0), Child("b", "a"), Child("c", "b"), Root("z", 1)});
+  driver.Join(0, 1);
+  driver.Fail("a", 1, control::kCauseError);
+  EXPECT_EQ(driver.state("a"), StageState::kFailed);
+  EXPECT_EQ(driver.state("c"), StageState::kSkipped);
+  const double left = driver.core().total_flops();
+  driver.Retry({"a"});
+  EXPECT_EQ(driver.state("a"), StageState::kReady);
+  EXPECT_EQ(driver.state("b"), StageState::kWaiting);
+  EXPECT_EQ(driver.state("c"), StageState::kWaiting);
+  EXPECT_GT(driver.core().total_flops(), left);
+  driver.Finish("z", 1);
+  driver.Finish("a", 2);
+  driver.Finish("b", 1);
+  driver.Finish("c", 1);
+  EXPECT_EQ(driver.exit_code(), 0);
+}
+
+TEST(CoreRequests, ARetryIsRememberedByAnAutomaticRestart) {
+  CoreDriver before({Root("a", 9, 1, 0), Root("z", 1)});
+  before.Join(0, 1);
+  before.Fail("a", 1, control::kCauseError);
+  before.Retry({});
+  CorePolicy requeued;
+  requeued.automatic_restart = true;
+  CoreDriver after({Root("a", 9, 1, 0), Root("z", 1)}, requeued, before.journal());
+  EXPECT_EQ(after.state("a"), StageState::kReady);
+}
+
 }  // namespace
 }  // namespace headsweep

@@ -61,6 +61,15 @@ class SessionTest : public ::testing::Test {
     return json::parse(status.output);
   }
 
+  Finished Command(std::vector<std::string> arguments) { return Start(std::move(arguments))->Wait(); }
+  std::string StageInState(const std::string& state) {
+    const json status = Status();
+    for (const json& stage : status["stages"])
+      if (stage["state"] == state) return stage["id"];
+    ADD_FAILURE() << "no stage is " << state << ": " << status.dump(1);
+    return "";
+  }
+
   bool WaitForEvent(const std::string& what, int count) {
     return WaitUntil([&] { return CountFakeEvents(Events(), what) >= count; });
   }
@@ -173,6 +182,70 @@ TEST_F(SessionTest, CtrlCCheckpointsAndResumeFinishesWithoutRunningAnythingTwice
     EXPECT_EQ(CountFakeEvents(Events(), "finish", stage), 1);
     EXPECT_EQ(CountFakeEvents(Events(), "step-1", stage), 1);
   }
+  EXPECT_EQ(FinishedStages().size(), 4u);
+}
+
+TEST_F(SessionTest, CancelledFromElsewhereItCheckpointsAndResumes) {
+  Set("FAKE_GATE", temp_ / "gate");
+  Set("FAKE_GATE_AT", "3");
+  auto run = StartRun();
+  ASSERT_TRUE(WaitForEvent("step-3", 2));
+  const Finished cancel = Command({"cancel", "s"});
+  EXPECT_EQ(cancel.code, 0) << cancel.output;
+  const Finished stopped = run->Wait();
+  EXPECT_EQ(stopped.code, 75) << stopped.output;
+  EXPECT_NE(stopped.output.find("asked by "), std::string::npos) << stopped.output;
+  EXPECT_EQ(Status()["state"], "stopped");
+  const Finished again = Command({"cancel", "s"});
+  EXPECT_EQ(again.code, 2) << "nobody is there to be asked: " << again.output;
+  Unset("FAKE_GATE");
+  EXPECT_EQ(Resume().code, 0) << "the old request does not stop the new launcher";
+  EXPECT_EQ(FinishedStages().size(), 4u);
+}
+
+TEST_F(SessionTest, APausedSweepStartsNothingUntilItIsContinued) {
+  Set("FAKE_GATE", temp_ / "gate");
+  Set("FAKE_GATE_AT", "3");
+  auto run = StartRun();
+  ASSERT_TRUE(WaitForEvent("step-3", 2));
+  EXPECT_EQ(Command({"pause", "s"}).code, 0);
+  std::ofstream(temp_ / "gate") << "open";
+  ASSERT_TRUE(WaitForEvent("finish", 2));
+  ASSERT_TRUE(
+      WaitUntil([&] { return Status()["counts"]["finished"] == 2 && Status()["counts"]["running"] == 0; }));
+  EXPECT_EQ(Status()["live"]["paused"], true);
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 2);
+  const std::string ready = StageInState("ready");
+  const Finished why = Command({"explain", ready});
+  EXPECT_NE(why.output.find("headsweep continue s"), std::string::npos) << why.output;
+  EXPECT_EQ(Command({"continue", "s"}).code, 0);
+  const Finished finished = run->Wait();
+  EXPECT_EQ(finished.code, 0) << finished.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 4);
+}
+
+TEST_F(SessionTest, AFailedStageIsRetriedOnRequestWhileTheRestRuns) {
+  Set("FAKE_FAIL_AT", "0:configuration");
+  Set("FAKE_ONCE", temp_ / "once");
+  Set("FAKE_GATE", temp_ / "gate");
+  Set("FAKE_GATE_AT", "3");
+  auto run = StartRun();
+  ASSERT_TRUE(WaitForEvent("start", 1));
+  ASSERT_TRUE(WaitUntil([&] { return Status()["counts"]["failed"] == 1; }));
+  ASSERT_TRUE(WaitForEvent("step-3", 1));
+  const std::string failed = StageInState("failed");
+  const Finished why = Command({"explain", failed});
+  EXPECT_NE(why.output.find("never retried by itself"), std::string::npos) << why.output;
+  EXPECT_EQ(Command({"retry", "s", failed}).code, 0);
+  ASSERT_TRUE(WaitForEvent("step-3", 2));
+  const Finished watch = [&] {
+    auto watching = Start({"watch", "s"});
+    std::ofstream(temp_ / "gate") << "open";
+    return watching->Wait();
+  }();
+  EXPECT_EQ(watch.code, 0) << watch.output;
+  EXPECT_NE(watch.output.find("slots "), std::string::npos) << watch.output;
+  EXPECT_EQ(run->Wait().code, 0);
   EXPECT_EQ(FinishedStages().size(), 4u);
 }
 

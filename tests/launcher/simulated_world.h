@@ -142,7 +142,7 @@ class SimulatedWorld {
     core_->CheckInvariants();
     CheckFinishedStays();
     ended_.reset();
-    stop_requested_ = false;
+    stop_requested_ = paused_ = false;
     node_up_.assign(kNodes, false);
     Join(0);
   }
@@ -208,7 +208,8 @@ class SimulatedWorld {
       last = step;
     }
     if (event.type == journal::kAttemptEnded && event.fields.contains("charged")) {
-      const bool external = external_.contains({stage, Attempt(event.attempt)});
+      const std::pair<StageId, Attempt> id(stage, event.attempt);
+      const bool external = external_.contains(id) && !silent_.contains(id);
       int& in_a_row = external_in_a_row_[stage];
       in_a_row = external ? in_a_row + 1 : 0;
       // Ten endings in a row for no fault of its own: then it is charged, so that it cannot go on for ever.
@@ -229,6 +230,7 @@ class SimulatedWorld {
     Check(static_cast<int>(c.slots.size()) == spec.slots, "{} gets {} slots of {}", name, c.slots.size(),
           spec.slots);
     Check(!stop_requested_, "{} starts although the sweep is to stop", name);
+    Check(!paused_, "{} starts although the sweep is paused", name);
     std::set<SlotId> own;
     for (const SlotId& slot : c.slots) {
       Check(own.insert(slot).second, "{} gets a slot twice", name);
@@ -250,6 +252,7 @@ class SimulatedWorld {
   }
   void On(const KillAttempt& c) {
     Trace("    kill {} attempt {}: {}", c.stage.value(), c.attempt.value(), c.reason);
+    if (c.reason.find("no sign of life") != std::string::npos) silent_.insert({c.stage, c.attempt});
     if (Trainer* t = Find(c.stage, c.attempt)) t->killed = true;
   }
   void On(const EndSweep& c) {
@@ -407,13 +410,22 @@ class SimulatedWorld {
     } else if (what < 995) {
       stop_requested_ = true;
       Tell(StopRequested{"asked to"});
+    } else if (what < 997) {
+      Pause(OneIn(2));
     } else if (what < 998) {
+      Tell(RetryRequested{OneIn(2) ? std::vector<StageId>{} : std::vector<StageId>{plan_[0].id}, "somebody"});
+    } else if (what < 999) {
       now_ += 100;  // nobody looked for a while
       Tell(Tick{});
     } else if (!sealed_.empty()) {
       Lose(0);
       Join(0);
     }
+  }
+
+  void Pause(bool paused) {
+    paused_ = paused;
+    Tell(PauseRequested{paused, "somebody"});
   }
 
   void Resume() {
@@ -424,6 +436,7 @@ class SimulatedWorld {
   // From here on nothing goes wrong, and time passes: whatever the past was, the sweep must come to its end.
   void BeFair() {
     chaos_ = false;
+    if (!ended_) Pause(false);
     for (int step = 0; step < 20000; ++step) {
       now_ += 1;
       for (int node = 0; node < kNodes; ++node) Join(node);
@@ -460,6 +473,10 @@ class SimulatedWorld {
     Trace("{} attempt {} ended: {} {}", e.stage.value(), e.attempt.value(), e.outcome, e.cause);
   }
   void Show(const StopRequested&) const { Trace("stop is asked for"); }
+  void Show(const PauseRequested& e) const {
+    Trace("{} is asked for", e.paused ? "a pause" : "the end of a pause");
+  }
+  void Show(const RetryRequested&) const { Trace("retries are asked for"); }
   void Show(const Tick&) const { Trace("tick at {:.2f}", now_); }
 
   template <class... Args>
@@ -480,7 +497,7 @@ class SimulatedWorld {
   std::unique_ptr<Core> core_;
   double now_ = 0;
   int launches_ = 0;
-  bool chaos_ = false, stop_requested_ = false;
+  bool chaos_ = false, stop_requested_ = false, paused_ = false;
   std::optional<int> ended_;
   std::vector<JournalEvent> journal_;        // what is on the disk
   std::map<StageId, std::string> sealed_;    // results on the disk
@@ -488,7 +505,9 @@ class SimulatedWorld {
   std::set<StageId> known_finished_;         // according to the journal
   std::set<std::pair<StageId, Attempt>> all_starts_;
   std::set<std::pair<StageId, Attempt>> external_;  // attempts that end for no fault of their own
-  std::map<StageId, int> external_in_a_row_;        // in this launch, without an ending of its own in between
+  std::set<std::pair<StageId, Attempt>>
+      silent_;                                // attempts that were killed because nothing was heard of them
+  std::map<StageId, int> external_in_a_row_;  // in this launch, without an ending of its own in between
   std::map<std::pair<StageId, Attempt>, std::int64_t> checkpoints_;
   std::vector<int> node_slots_;
   std::vector<bool> node_up_;

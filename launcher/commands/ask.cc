@@ -1,0 +1,146 @@
+// cancel, pause, continue, retry: what people ask of a launcher that runs.
+#include <boost/program_options/value_semantic.hpp>
+
+#include <iostream>
+
+#include "cluster/base/errors.h"
+#include "launcher/commands/command.h"
+#include "launcher/requests.h"
+
+namespace headsweep {
+namespace {
+
+constexpr double kAnswerSeconds = 15;  // the coordinator looks about once a second
+
+struct Asked {
+  std::string sweep;
+  std::string path;
+  bool answered = false;
+};
+
+// Refuses when no launcher can hear. advice: what to do then.
+Asked Ask(const Arguments& arguments, const std::string& sweep, Request request, const std::string& advice) {
+  FileSystem& files = FileSystem::Real();
+  const Workspace workspace(arguments.Text("workspace"));
+  const std::optional<LockOwner> owner = ReadSweepLock(workspace.Lock(sweep));
+  if (!owner || StateOf(*owner, ThisProcess()) == OwnerState::kDead)
+    throw ConfigError(fmt::format("no launcher runs the sweep {}; {}", sweep, advice));
+  request.by = ThisUser();
+  request.launcher = *owner;
+  const std::string path = WriteRequest(files, workspace, sweep, request);
+  Asked asked{sweep, path, AwaitAnswer(files, workspace, sweep, path, kAnswerSeconds)};
+  if (!asked.answered)
+    throw CommError(
+        fmt::format("launcher (process {} on {})", owner->pid, owner->host), "answer to " + request.type,
+        kAnswerSeconds,
+        "it will act on the request when it is back, as long as it is the same one; see `headsweep status`");
+  return asked;
+}
+
+std::string ChosenSweep(const Arguments& arguments) {
+  return Workspace(arguments.Text("workspace")).ChooseSweep(FileSystem::Real(), arguments.Positional(0));
+}
+
+int RunCancel(const Arguments& arguments) {
+  const bool now = arguments.Has("now");
+  const Asked asked =
+      Ask(arguments, ChosenSweep(arguments), {now ? request::kKill : request::kCancel, {}, "", {}},
+          "there is nothing to cancel");
+  std::cout << fmt::format("{}: {}; go on later with: headsweep resume {}\n", asked.sweep,
+                           now ? "killed" : "stopping, what runs is being checkpointed", asked.sweep);
+  return kExitDone;
+}
+
+int RunPause(const Arguments& arguments) {
+  const Asked asked =
+      Ask(arguments, ChosenSweep(arguments), {request::kPause, {}, "", {}}, "there is nothing to pause");
+  std::cout << fmt::format(
+      "{}: paused; what runs goes on, nothing more is started until: headsweep continue {}\n", asked.sweep,
+      asked.sweep);
+  return kExitDone;
+}
+
+int RunContinue(const Arguments& arguments) {
+  const std::string sweep = ChosenSweep(arguments);
+  Ask(arguments, sweep, {request::kContinue, {}, "", {}},
+      fmt::format("start one with: headsweep resume {}", sweep));
+  std::cout << sweep << ": goes on\n";
+  return kExitDone;
+}
+
+// [NAME] STAGE …, or --failed.
+int RunRetry(const Arguments& arguments) {
+  const FileSystem& files = FileSystem::Real();
+  const Workspace workspace(arguments.Text("workspace"));
+  const std::vector<std::string> sweeps = workspace.Sweeps(files);
+  std::vector<std::string> words = arguments.positional;
+  std::string name;
+  if (!words.empty() && std::find(sweeps.begin(), sweeps.end(), words.front()) != sweeps.end()) {
+    name = words.front();
+    words.erase(words.begin());
+  }
+  const std::string sweep = workspace.ChooseSweep(files, name);
+  if (words.empty() != arguments.Has("failed"))
+    throw ConfigError("name the stages to retry, or say --failed for all that failed (one of the two)");
+  Request request{request::kRetry, {}, "", {}};
+  for (const std::string& word : words) request.stages.push_back(workspace.ChooseTrial(files, word));
+  Ask(arguments, sweep, request, fmt::format("`headsweep resume {}` tries again what failed", sweep));
+  std::cout << fmt::format("{}: asked; see: headsweep status {}\n", sweep, sweep);
+  return kExitDone;
+}
+
+SubCommand MakeAsking(SubCommand command) {
+  command.details =
+      "Works on any machine that sees the workspace. The launcher answers within seconds; its log says who "
+      "asked.\n\nexamples\n" +
+      command.details;
+  AddWorkspaceOption(command);
+  return command;
+}
+
+}  // namespace
+
+SubCommand MakeCancelCommand() {
+  SubCommand command =
+      MakeAsking({.name = "cancel",
+                  .arguments = "[NAME]",
+                  .most = 1,
+                  .summary = "asks a running sweep to checkpoint everything and end",
+                  .details = "  headsweep cancel my-first-sweep\n  headsweep cancel my-first-sweep --now\n",
+                  .run = RunCancel});
+  command.options.add_options()("now", boost::program_options::bool_switch(),
+                                "kill what runs; steps since the last checkpoint are lost");
+  return command;
+}
+
+SubCommand MakePauseCommand() {
+  return MakeAsking({.name = "pause",
+                     .arguments = "[NAME]",
+                     .most = 1,
+                     .summary = "asks a running sweep to start nothing more; what runs goes on",
+                     .details = "  headsweep pause my-first-sweep\n  headsweep continue my-first-sweep\n",
+                     .run = RunPause});
+}
+
+SubCommand MakeContinueCommand() {
+  return MakeAsking({.name = "continue",
+                     .arguments = "[NAME]",
+                     .most = 1,
+                     .summary = "ends a pause",
+                     .details = "  headsweep continue my-first-sweep\n",
+                     .run = RunContinue});
+}
+
+SubCommand MakeRetryCommand() {
+  SubCommand command =
+      MakeAsking({.name = "retry",
+                  .arguments = "[NAME] [STAGE …]",
+                  .most = 1000,
+                  .summary = "asks a running sweep to try failed stages again, with a fresh budget",
+                  .details = "  headsweep retry my-first-sweep --failed\n  headsweep retry 3fa0\n",
+                  .run = RunRetry});
+  command.options.add_options()("failed", boost::program_options::bool_switch(), "every stage that failed");
+  return command;
+}
+
+}  // namespace headsweep

@@ -1,0 +1,129 @@
+// explain: why a stage is where it is.
+#include <ctime>
+#include <iostream>
+
+#include "cluster/base/errors.h"
+#include "launcher/commands/command.h"
+#include "launcher/failure_policy.h"
+#include "launcher/live_view.h"
+#include "launcher/progress_model.h"
+#include "launcher/sweep_state.h"
+
+namespace headsweep {
+namespace {
+
+std::string TimeOfDay(double unix_seconds) {
+  const std::time_t time = static_cast<std::time_t>(unix_seconds);
+  std::tm local = {};
+  ::localtime_r(&time, &local);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
+  return text;
+}
+
+// The last sentence of the explanation: why, and what to do.
+std::string Why(const SweepState& state, const std::optional<LiveView>& live, const PlanStage& stage) {
+  const std::string& id = stage.config.id;
+  const std::string word = state.StateOf(id);
+  const AttemptHistory* latest = state.LatestAttempt(id);
+  const std::string resume = fmt::format("go on with: headsweep resume {}", state.name);
+  const auto parent = [&] {
+    return fmt::format("{} ({}), which is {}", stage.config.parent,
+                       state.planned.Describe(stage.config.parent), state.StateOf(stage.config.parent));
+  };
+  if (word == "waiting")
+    return "It needs the result of " + parent() + (state.launcher_may_live ? "." : "; " + resume + ".");
+  if (word == "skipped")
+    return "It needs the result of " + parent() + ". Try that one again: headsweep resume or retry.";
+  if (word == "ready") {
+    if (!state.launcher_may_live) return "No launcher runs; " + resume + ".";
+    if (live && live->paused) return fmt::format("The sweep is paused; headsweep continue {}.", state.name);
+    if (live && live->stopping) return "The sweep is stopping; " + resume + ".";
+    if (latest != nullptr && latest->outcome == "failed")
+      return fmt::format(
+          "Its last attempt failed, and it is tried again after {:.0f} s, or when a slot is free.",
+          BackoffSeconds(state.core.status(StageId(id)).failures));
+    return fmt::format(
+        "It waits for a free slot: {} of {} are busy. Longer stages, and stages whose parent has just "
+        "finished, go first; {} are ready.",
+        live ? live->busy_slots : 0, live ? live->slots : 0, state.Counts().at("ready"));
+  }
+  if (word == "running") {
+    const LiveTrial* now = live && latest != nullptr ? live->Find(id, latest->attempt) : nullptr;
+    if (now == nullptr) return "It has been started and has not reported a step yet.";
+    return fmt::format("It is in phase {} at step {} of {}, {:.0f} tokens/s.", now->phase, now->step,
+                       now->steps, now->tokens_per_second);
+  }
+  if (word == "interrupted")
+    return fmt::format("Its launcher died. It goes on from step {}; {}.", latest->checkpoint_step, resume);
+  if (word == "failed") {
+    const int retries = state.core.plan()[state.planned.index.at(id)].retries;
+    const bool hopeless = latest != nullptr && VerdictOn(latest->cause) == Verdict::kGiveUp;
+    return fmt::format(
+        "{} Its log: headsweep logs {}. Try again with: headsweep {} {}.",
+        hopeless
+            ? fmt::format("A failure by {} is never retried by itself: it would fail again.", latest->cause)
+            : fmt::format("Its {} retries are used up.", retries),
+        id, state.launcher_may_live ? "retry" : "resume", state.name);
+  }
+  if (word == "diverged")
+    return "Its loss was not a number any more. That is a result, not a failure: it is not tried again.";
+  return "It has a sealed result and is never run again.";
+}
+
+int RunExplain(const Arguments& arguments) {
+  const FileSystem& files = FileSystem::Real();
+  const Workspace workspace(arguments.Text("workspace"));
+  const bool named = arguments.positional.size() == 2;
+  const std::string name = workspace.ChooseSweep(files, named ? arguments.Positional(0) : "");
+  const SweepState state = ReadSweepState(workspace, files, name);
+  const std::string prefix = arguments.Positional(named ? 1 : 0);
+  std::vector<const PlanStage*> found;
+  for (const PlanStage& stage : state.planned.plan.stages) {
+    if (stage.config.id.starts_with(prefix)) found.push_back(&stage);
+  }
+  if (found.size() != 1)
+    throw ConfigError(
+        fmt::format("{} stages of the sweep {} begin with \"{}\"; see headsweep status {} --all",
+                    found.size(), name, prefix, name));
+  const std::string& id = found[0]->config.id;
+  const std::optional<LiveView> live =
+      state.launcher_may_live ? ReadLiveView(files, workspace, name) : std::nullopt;
+  std::cout << fmt::format("{} {}: {}\n", id, state.planned.Describe(id), state.StateOf(id));
+  for (const AttemptHistory& attempt : state.attempts) {
+    if (attempt.stage != id || attempt.started_at == 0) continue;
+    std::cout << fmt::format("  attempt {}: {} on {} (slots {})", attempt.attempt,
+                             TimeOfDay(attempt.started_at), attempt.host, attempt.slots);
+    if (attempt.checkpoint_step > 0)
+      std::cout << fmt::format(", checkpoint at step {}", attempt.checkpoint_step);
+    if (attempt.ended_at > 0) {
+      std::cout << fmt::format(", {} after {}", attempt.outcome,
+                               FormatDuration(attempt.ended_at - attempt.started_at));
+      if (!attempt.cause.empty())
+        std::cout << fmt::format(": {}, {}", attempt.cause,
+                                 attempt.charged ? "counts against its retries" : "costs no retry");
+      if (attempt.outcome == "failed" && !attempt.message.empty())
+        std::cout << "\n             " << attempt.message.substr(0, attempt.message.find('\n'));
+    }
+    std::cout << "\n";
+  }
+  std::cout << Why(state, live, *found[0]) << "\n";
+  return kExitDone;
+}
+
+}  // namespace
+
+SubCommand MakeExplainCommand() {
+  SubCommand command{
+      .name = "explain",
+      .arguments = "[NAME] STAGE",
+      .least = 1,
+      .most = 2,
+      .summary = "says why a stage waits, was retried, or failed; STAGE is its id or the first digits of it",
+      .details = "examples\n  headsweep explain 3fa0\n  headsweep explain my-first-sweep 3fa0\n",
+      .run = RunExplain};
+  AddWorkspaceOption(command);
+  return command;
+}
+
+}  // namespace headsweep

@@ -1,0 +1,103 @@
+// watch: a running sweep, live.
+#include <unistd.h>
+
+#include <boost/program_options/value_semantic.hpp>
+
+#include <chrono>
+#include <iostream>
+#include <thread>
+
+#include "cluster/base/errors.h"
+#include "launcher/commands/command.h"
+#include "launcher/live_view.h"
+#include "launcher/sweep_state.h"
+
+namespace headsweep {
+namespace {
+
+std::string Bar(double fraction, int width) {
+  const int done = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * width);
+  return std::string(static_cast<std::size_t>(done), '#') +
+         std::string(static_cast<std::size_t>(width - done), '.');
+}
+
+std::string Page(const SweepState& state, const std::optional<LiveView>& live) {
+  std::string page = fmt::format("{}: {}", state.name, state.Word());
+  if (live) {
+    page += fmt::format("{}\n[{}] {}\nslots {} of {} busy\n", live->paused ? " (paused)" : "",
+                        Bar(live->fraction, 40), live->line, live->busy_slots, live->slots);
+  } else {
+    page += "\n";
+  }
+  for (const PlanStage& stage : state.planned.plan.stages) {
+    const std::string& id = stage.config.id;
+    const AttemptHistory* attempt = state.LatestAttempt(id);
+    if (!state.IsRunning(id)) continue;
+    const LiveTrial* now = live ? live->Find(id, attempt->attempt) : nullptr;
+    if (now == nullptr) {
+      page += fmt::format("  {}  starting  {}\n", id, state.planned.Describe(id));
+      continue;
+    }
+    const double done = now->steps > 0 ? static_cast<double>(now->step) / static_cast<double>(now->steps) : 0;
+    page += fmt::format("  {}  [{}] {:>6} of {:<6} loss {:<7.4f} {:>8.0f} tokens/s  {}  {}{}\n", id,
+                        Bar(done, 12), now->step, now->steps, now->loss, now->tokens_per_second,
+                        attempt->host, state.planned.Describe(id),
+                        attempt->attempt > 1 ? fmt::format(" (attempt {})", attempt->attempt) : "");
+  }
+  const std::map<std::string, int> counts = state.Counts();
+  for (const char* bad : {"failed", "skipped", "diverged"}) {
+    if (counts.at(bad) > 0)
+      page += fmt::format("{} {}; see: headsweep status {}\n", counts.at(bad), bad, state.name);
+  }
+  return page;
+}
+
+int RunWatch(const Arguments& arguments) {
+  const FileSystem& files = FileSystem::Real();
+  const Workspace workspace(arguments.Text("workspace"));
+  const std::string name = workspace.ChooseSweep(files, arguments.Positional(0));
+  const double interval = arguments.options["interval"].as<double>();
+  if (!(interval >= 0.2)) throw ConfigError("--interval is at least 0.2 seconds");
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  std::string last;
+  for (;;) {
+    const SweepState state = ReadSweepState(workspace, files, name);
+    const std::string page =
+        Page(state, state.launcher_may_live ? ReadLiveView(files, workspace, name) : std::nullopt);
+    if (terminal) {
+      std::cout << "\033[H\033[J" << page << std::flush;  // home, clear to the end
+    } else if (page != last) {
+      std::cout << page << std::flush;
+    }
+    last = page;
+    if (!state.launcher_may_live) {
+      const std::string word = state.Word();
+      return word == "done" ? kExitDone : (word == "failed" ? kExitFailed : kExitResumable);
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(interval));
+  }
+}
+
+}  // namespace
+
+SubCommand MakeWatchCommand() {
+  SubCommand command{
+      .name = "watch",
+      .arguments = "[NAME]",
+      .most = 1,
+      .summary = "shows a running sweep live: progress, running trials, speed, time left; ends with it",
+      .details =
+          "Looks at the disk only, so it works on any machine that sees the workspace. Where the output is "
+          "no "
+          "terminal it prints\na page whenever something has changed. Exit code: 0 all done; 1 some trials "
+          "failed; 75 "
+          "stopped.\n\nexamples\n  headsweep watch\n  headsweep watch my-first-sweep --interval 5\n",
+      .run = RunWatch};
+  AddWorkspaceOption(command);
+  command.options.add_options()(
+      "interval", boost::program_options::value<double>()->default_value(1)->value_name("SECONDS"),
+      "between two looks");
+  return command;
+}
+
+}  // namespace headsweep

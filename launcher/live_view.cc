@@ -1,0 +1,77 @@
+#include "launcher/live_view.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "cluster/base/errors.h"
+#include "launcher/messages.h"
+
+namespace headsweep {
+
+const LiveTrial* LiveView::Find(const std::string& stage, int attempt) const {
+  for (const LiveTrial& trial : running) {
+    if (trial.stage == stage && trial.attempt == attempt) return &trial;
+  }
+  return nullptr;
+}
+
+void WriteLiveView(FileSystem& files, const Workspace& workspace, const std::string& sweep,
+                   const LiveView& view) {
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  nlohmann::json json = {
+      {"time", now},
+      {"fraction", view.fraction},
+      {"line", view.line},
+      {"seconds_left", view.seconds_left ? nlohmann::json(*view.seconds_left) : nlohmann::json()},
+      {"slots", view.slots},
+      {"busy_slots", view.busy_slots},
+      {"paused", view.paused},
+      {"stopping", view.stopping},
+      {"running", nlohmann::json::array()}};
+  for (const LiveTrial& trial : view.running) {
+    json["running"].push_back({{"stage", trial.stage},
+                               {"attempt", trial.attempt},
+                               {"phase", trial.phase},
+                               {"step", trial.step},
+                               {"steps", trial.steps},
+                               {"loss", trial.loss},
+                               {"tokens_per_second", trial.tokens_per_second}});
+  }
+  const std::string path = workspace.Live(sweep), temporary = path + ".tmp";
+  files.WriteFile(temporary, message::Format(json) + "\n");
+  files.Rename(temporary, path);
+}
+
+std::optional<LiveView> ReadLiveView(const FileSystem& files, const Workspace& workspace,
+                                     const std::string& sweep) {
+  nlohmann::json json;
+  try {
+    if (!files.Exists(workspace.Live(sweep))) return std::nullopt;
+    json = nlohmann::json::parse(files.ReadFile(workspace.Live(sweep)), nullptr, /*allow_exceptions=*/false);
+  } catch (const IoError&) {  // removed in between
+    return std::nullopt;
+  }
+  if (!json.is_object()) return std::nullopt;
+  LiveView view;
+  view.time = message::Number(json, "time");
+  view.fraction = message::Number(json, "fraction");
+  view.line = message::Text(json, "line");
+  if (json.contains("seconds_left") && json["seconds_left"].is_number())
+    view.seconds_left = json["seconds_left"];
+  view.slots = static_cast<int>(message::Integer(json, "slots"));
+  view.busy_slots = static_cast<int>(message::Integer(json, "busy_slots"));
+  view.paused = message::Flag(json, "paused");
+  view.stopping = message::Flag(json, "stopping");
+  const auto running = json.find("running");
+  if (running == json.end() || !running->is_array()) return view;
+  for (const nlohmann::json& trial : *running) {
+    view.running.push_back(
+        {message::Text(trial, "stage"), static_cast<int>(message::Integer(trial, "attempt")),
+         message::Text(trial, "phase"), message::Integer(trial, "step"), message::Integer(trial, "steps"),
+         message::Number(trial, "loss"), message::Number(trial, "tokens_per_second")});
+  }
+  return view;
+}
+
+}  // namespace headsweep

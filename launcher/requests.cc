@@ -1,0 +1,87 @@
+#include "launcher/requests.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cluster/base/errors.h"
+#include "launcher/messages.h"
+
+namespace headsweep {
+namespace {
+
+std::optional<Request> Parse(const std::string& content) {
+  const nlohmann::json json = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("launcher")) return std::nullopt;
+  const std::optional<LockOwner> launcher = ParseLockOwner(message::Text(json, "launcher"));
+  if (!launcher) return std::nullopt;
+  Request request{message::Text(json, "type"), {}, message::Text(json, "by"), *launcher};
+  if (json.contains("stages") && json["stages"].is_array()) {
+    for (const nlohmann::json& stage : json["stages"]) {
+      if (stage.is_string()) request.stages.push_back(stage.get<std::string>());
+    }
+  }
+  return request;
+}
+
+}  // namespace
+
+std::string WriteRequest(FileSystem& files, const Workspace& workspace, const std::string& sweep,
+                         const Request& request) {
+  files.CreateDirectories(workspace.Requests(sweep));
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const std::string path = fmt::format("{}/{:020d}-{}-{}.json", workspace.Requests(sweep),
+                                       std::chrono::duration_cast<std::chrono::microseconds>(now).count(),
+                                       ThisProcess().host, ::getpid());
+  const nlohmann::json json = {{"type", request.type},
+                               {"stages", request.stages},
+                               {"by", request.by},
+                               {"launcher", FormatLockOwner(request.launcher)}};
+  WriteFileDurably(files, path, message::Format(json) + "\n");
+  return path;
+}
+
+std::vector<std::pair<std::string, Request>> ReadRequests(FileSystem& files, const Workspace& workspace,
+                                                          const std::string& sweep,
+                                                          const LockOwner& launcher) {
+  std::vector<std::pair<std::string, Request>> requests;
+  const std::string directory = workspace.Requests(sweep);
+  if (!files.Exists(directory)) return requests;
+  std::vector<std::string> names = files.List(directory);
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    if (!name.ends_with(".json")) continue;  // being written
+    const std::string path = directory + "/" + name;
+    const std::optional<Request> request = Parse(files.ReadFile(path));
+    if (request && request->launcher == launcher) {
+      requests.emplace_back(path, *request);
+    } else {
+      files.Remove(path);
+    }
+  }
+  return requests;
+}
+
+bool AwaitAnswer(const FileSystem& files, const Workspace& workspace, const std::string& sweep,
+                 const std::string& path, double timeout_seconds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
+  while (files.Exists(path)) {
+    const std::optional<LockOwner> owner = ReadSweepLock(workspace.Lock(sweep));
+    const bool gone = !owner || StateOf(*owner, ThisProcess()) == OwnerState::kDead;
+    if (gone || std::chrono::steady_clock::now() > deadline) return !files.Exists(path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return true;
+}
+
+std::string ThisUser() {
+  const passwd* user = ::getpwuid(::getuid());
+  return fmt::format("{} on {}", user != nullptr ? user->pw_name : std::to_string(::getuid()),
+                     ThisProcess().host);
+}
+
+}  // namespace headsweep
