@@ -1,9 +1,9 @@
 // Attention, backward, without atomics: two kernels, each of which draws the probabilities again from lse, so
 // that each gradient has one owner that sums in one order (the price: logits and dP are computed twice, 7
-// products of tiles, not 5).
-//   with P = softmax, m = dropout multiplier, g = gate, dP = dout v^T, delta = sum_d dout out
-//   (AttentionDelta, attention.cu): dS = P (m dP - delta);  dq = g scale dS k;  dk = g scale dS^T q;  dv = g
-//   (P m)^T dout
+// products of tiles, not 5). With P = softmax, m = dropout multiplier, g = gate, dP = dout v^T:
+//   delta = sum_d dout out (by a kernel of its own, attention_launch.cu);  dS = P (m dP - delta);
+//   dq = g scale dS k;  dk = g scale dS^T q;  dv = g (P m)^T dout
+//
 // Dao 2023, algorithm 2, with rows as owners. Rows and keys that see nobody get exact zeros.
 //
 // In both, columns beyond `out` of AttentionTile() are another block's: D > 256, and D > 128 for dk and dv.
