@@ -257,26 +257,27 @@ TEST_P(AttentionTest, BackwardGivesTheSameBitsTwice) {
   ExpectSameBits("dq, dk, dv", results[0], results[1]);
 }
 
-HEADSWEEP_OP_SUITE(AttentionTest, AttentionCase,
-                   {
-                       {1, 1, 1, 1, 1},
-                       {2, 7, 7, 3, 5, true},
-                       {1, 33, 33, 2, 32, true},
-                       {2, 33, 33, 1, 33, false, true},
-                       {2, 7, 19, 2, 8, false, false, false, 0, false},  // T != S
-                       {2, 7, 19, 2, 8, true, false, true, 0, false},    // causal, more keys than queries
-                       {1, 19, 7, 2, 8, true, false, false, 0, false},   // causal, first queries see nothing
-                       {3, 33, 40, 2, 16, true, true, true, 0.25f, false},  // everything at once
-                       {2, 33, 33, 3, 7, true, true, true, 0.5f},
-                       {2, 130, 130, 1, 9, true, false, true, 0.1f},
-                       {1, 130, 130, 2, 64, false, true},
-                       {2, 33, 33, 4, 4, false, false, true},
-                       {1, 33, 33, 1, 130, true},
-                       {1, 17, 17, 1, 257, true, false, true},
-                       {1, 9, 9, 2, 512, true, false, false, 0.1f},
-                       {2, 5, 5, 0, 16, true},  // no heads
-                       {0, 5, 5, 2, 16, true},  // no examples
-                   });
+HEADSWEEP_OP_SUITE_ON(CpuBackends(), AttentionTest, AttentionCase,
+                      {
+                          {1, 1, 1, 1, 1},
+                          {2, 7, 7, 3, 5, true},
+                          {1, 33, 33, 2, 32, true},
+                          {2, 33, 33, 1, 33, false, true},
+                          {2, 7, 19, 2, 8, false, false, false, 0, false},  // T != S
+                          {2, 7, 19, 2, 8, true, false, true, 0, false},    // causal, more keys than queries
+                          {1, 19, 7, 2, 8, true, false, false, 0,
+                           false},  // causal, first queries see nothing
+                          {3, 33, 40, 2, 16, true, true, true, 0.25f, false},  // everything at once
+                          {2, 33, 33, 3, 7, true, true, true, 0.5f},
+                          {2, 130, 130, 1, 9, true, false, true, 0.1f},
+                          {1, 130, 130, 2, 64, false, true},
+                          {2, 33, 33, 4, 4, false, false, true},
+                          {1, 33, 33, 1, 130, true},
+                          {1, 17, 17, 1, 257, true, false, true},
+                          {1, 9, 9, 2, 512, true, false, false, 0.1f},
+                          {2, 5, 5, 0, 16, true},  // no heads
+                          {0, 5, 5, 2, 16, true},  // no examples
+                      });
 
 }  // namespace
 }  // namespace headsweep::testing

@@ -28,23 +28,39 @@ std::string MessageOf(const BackendOptions& options) {
 }
 
 TEST(MakeBackend, RefusesAnUnknownDeviceByNameAndListsTheKnownOnes) {
-  const std::string message = MessageOf<ConfigError>({"tpu", 1});
+  const std::string message = MessageOf<ConfigError>({"tpu", 1, "float32"});
   EXPECT_THAT(message, HasSubstr("\"tpu\""));
   EXPECT_THAT(message, HasSubstr("cpu, cuda"));
 }
 
-TEST(MakeBackend, RefusesZeroThreads) { EXPECT_THAT(MessageOf<ConfigError>({"cpu", 0}), HasSubstr("not 0")); }
+TEST(MakeBackend, RefusesPrecisionsByName) {
+  EXPECT_THAT(MessageOf<Unsupported>({"cpu", 1, "bfloat16"}), HasSubstr("\"bfloat16\" on device \"cpu\""));
+  EXPECT_THAT(MessageOf<ConfigError>({"cuda-on-host", 1, "float16"}), HasSubstr("float32, bfloat16"));
+}
+
+TEST(MakeBackend, CudaOnHostComesInBothPrecisionsAndSaysSo) {
+  const auto full = MakeBackend({"cuda-on-host", 1, "float32"}),
+             half = MakeBackend({"cuda-on-host", 1, "bfloat16"});
+  EXPECT_EQ(full->name(), "cuda-on-host");
+  EXPECT_EQ(full->element_bytes(), 4u);
+  EXPECT_EQ(half->element_bytes(), 2u);
+  EXPECT_THAT(half->description(), HasSubstr("bfloat16 with float32 master weights"));
+}
+
+TEST(MakeBackend, RefusesZeroThreads) {
+  EXPECT_THAT(MessageOf<ConfigError>({"cpu", 0, "float32"}), HasSubstr("not 0"));
+}
 
 TEST(MakeBackend, NamesCudaWhenItIsCompiledOut) {
 #ifdef HEADSWEEP_CUDA
   GTEST_SKIP() << "this build has CUDA";
 #else
-  EXPECT_THAT(MessageOf<Unsupported>({"cuda", 1}), HasSubstr("\"cuda\""));
+  EXPECT_THAT(MessageOf<Unsupported>({"cuda", 1, "float32"}), HasSubstr("\"cuda\""));
 #endif
 }
 
 TEST(MakeBackend, DescribesTheProcessorTheLibraryAndTheThreads) {
-  const auto backend = MakeBackend({"cpu", 2});
+  const auto backend = MakeBackend({"cpu", 2, "float32"});
   EXPECT_EQ(backend->name(), "cpu");
   EXPECT_THAT(backend->description(), HasSubstr("products in tiles of"));
   EXPECT_THAT(backend->description(), HasSubstr("2 threads"));
@@ -135,15 +151,16 @@ TEST_P(MemoryTest, CopiesGoInAndComeOutUnchanged) {
   std::vector<std::int32_t> ints;
   for (std::int64_t i = 0; i < shape().count; ++i) ints.push_back(RandomInt(-1000000, 1000000));
   EXPECT_EQ(Read(InInts(ints), shape().count), ints);
-  std::vector<float> rounded = values;
-  ExpectSameBits("elements", rounded, Read(In(rounded), shape().count));
+  std::vector<float> elements = values, rounded;
+  for (const float value : values) rounded.push_back(Stored(value));
+  ExpectSameBits("elements", rounded, Read(In(elements), shape().count));
 }
 
 TEST_P(MemoryTest, FillSetsEveryValueAndNoOther) {
   float* x = OutFloats(shape().count);
   backend().Fill(x, 2.5f, shape().count);
-  ExpectClose("filled", Read(x, shape().count),
-              std::vector<double>(static_cast<std::size_t>(shape().count), 2.5));
+  ExpectSameBits("filled", Read(x, shape().count),
+                 std::vector<float>(static_cast<std::size_t>(shape().count), 2.5f));
 }
 
 HEADSWEEP_OP_SUITE(MemoryTest, MemoryCase, {{0}, {1}, {33}, {130}, {1000003}});

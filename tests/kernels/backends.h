@@ -1,5 +1,6 @@
-// The backends and precisions that every op test runs on. To add one: a line in Backends().
-// A device that is compiled out or absent skips visibly; with HEADSWEEP_REQUIRE_CUDA=1 that is a failure.
+// The backends and precisions that every op test runs on. To add one: a line in Backends(). The CUDA kernels
+// run on the CPU in both precisions under three thread orders (kernels/cuda/on_host/executor.h). A device
+// that is compiled out or absent skips visibly; with HEADSWEEP_REQUIRE_CUDA=1 that is a failure.
 #pragma once
 
 #include <cstdlib>
@@ -10,6 +11,7 @@
 
 #include "cluster/base/errors.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/on_host/executor.h"
 
 namespace headsweep::testing {
 
@@ -17,15 +19,32 @@ struct BackendCase {
   std::string name;  // of the test instance
   BackendOptions options;
   double tolerance;  // error allowed per unit of the expected value's scale, see ExpectClose()
+  cuda_on_host::ThreadOrder order = {};  // of cuda-on-host
 };
 
 inline std::ostream& operator<<(std::ostream& out, const BackendCase& c) { return out << c.name; }
 
-inline std::vector<BackendCase> Backends() {
+inline std::vector<BackendCase> CpuBackends() {
   return {
       {"cpu1", {"cpu", 1}, 3e-6},
       {"cpu3", {"cpu", 3}, 3e-6},  // more threads than some machines have, and not a power of two
   };
+}
+
+inline std::vector<BackendCase> Backends() {
+  using cuda_on_host::ThreadOrder;
+  std::vector<BackendCase> backends = CpuBackends();
+  for (const bool half : {false, true}) {
+    const BackendOptions on_host{"cuda-on-host", 1, half ? "bfloat16" : "float32"};
+    const std::string name = half ? "host_bf16_" : "host_float_";
+    const double tolerance = half ? 0x1p-8 : 3e-6;
+    backends.push_back({name + "rising", on_host, tolerance, {ThreadOrder::kRising, 0}});
+    backends.push_back({name + "falling", on_host, tolerance, {ThreadOrder::kFalling, 0}});
+    backends.push_back({name + "shuffled", on_host, tolerance, {ThreadOrder::kShuffled, 7}});
+  }
+  backends.push_back({"cuda_float", {"cuda", 1, "float32"}, 3e-6});
+  backends.push_back({"cuda_bf16", {"cuda", 1, "bfloat16"}, 0x1p-8});
+  return backends;
 }
 
 struct OpenedBackend {
@@ -37,7 +56,8 @@ struct OpenedBackend {
 inline OpenedBackend OpenBackend(const BackendCase& c) {
   OpenedBackend opened;
   const char* require = std::getenv("HEADSWEEP_REQUIRE_CUDA");
-  opened.required = c.options.device == "cpu" || (require != nullptr && std::string(require) == "1");
+  cuda_on_host::SetThreadOrder(c.order);
+  opened.required = c.options.device != "cuda" || (require != nullptr && std::string(require) == "1");
   try {
     opened.backend = MakeBackend(c.options);
   } catch (const Unsupported& e) {

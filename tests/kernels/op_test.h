@@ -1,5 +1,6 @@
 // What every op test needs: a backend by parameter, buffers with guards around them, random inputs,
-// comparison with formulas in double precision, and slopes of such formulas for gradients.
+// comparison with formulas in double precision and with what those give naively (yardstick.h), also for
+// gradients.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "tests/kernels/backends.h"
+#include "tests/kernels/yardstick.h"
 
 namespace headsweep::testing {
 
@@ -41,6 +43,7 @@ class OpTest : public ::testing::TestWithParam<OpParam<Case>> {
     if (opened.backend == nullptr && opened.required) FAIL() << opened.why;
     if (opened.backend == nullptr) GTEST_SKIP() << opened.why;
     backend_ = std::move(opened.backend);
+    naive_stores_bf16 = backend_->element_bytes() == 2;
   }
 
   void TearDown() override {
@@ -111,6 +114,75 @@ class OpTest : public ::testing::TestWithParam<OpParam<Case>> {
     std::vector<std::int32_t> values(static_cast<std::size_t>(count));
     backend().CopyOut(values.data(), p, count);
     return values;
+  }
+
+  // Where a result is kept: Element buffers round to the compute type, floats do not.
+  enum class Kept { kElements, kFloats };
+  // What a value is the sum of: so many terms, the largest of this size (where they cancel, else 0).
+  struct Sum {
+    std::int64_t terms = 1;
+    double size = 0;
+  };
+  // The yardstick of the suite: the largest error is at most `factor` times that of the naive evaluation.
+  // Errors are not told apart below one rounding of the result and, in float32, the square root of as many
+  // roundings as there are terms (Higham & Mary 2019): the naive one may have been lucky.
+  static constexpr double kForward = 2, kGradient = 3;
+  void ExpectAsGood(const std::string& what, const std::vector<float>& actual,
+                    const std::vector<double>& truth, const std::vector<float>& naive,
+                    Kept kept = Kept::kElements, double factor = kForward, Sum sum = {}) {
+    ASSERT_EQ(actual.size(), truth.size()) << what;
+    ASSERT_EQ(actual.size(), naive.size()) << what;
+    if (actual.empty()) return;
+    double worst = -1, naive_worst = 0, largest = 0;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      largest = std::max(largest, std::abs(truth[i]));
+      naive_worst = std::max(naive_worst, std::abs(naive[i] - truth[i]));
+      const double error = std::abs(actual[i] - truth[i]);
+      if (!(error <= worst)) {
+        worst = error;
+        at = i;
+        if (std::isnan(error)) break;
+      }
+    }
+    const double rounding = kept == Kept::kElements && backend().element_bytes() == 2 ? 0x1p-9 : 0x1p-24;
+    const double floor =
+        (rounding + std::sqrt(static_cast<double>(sum.terms)) * 0x1p-24) * std::max(largest, sum.size);
+    const double allowed = factor * std::max(naive_worst, floor);
+    EXPECT_TRUE(worst <= allowed) << what << "[" << at << "] of " << actual.size() << ": " << actual[at]
+                                  << ", expected " << truth[at] << "; error " << worst << " > " << factor
+                                  << " times the naive " << naive_worst << "; seed " << TestSeed();
+  }
+
+  // Compares gradient[i] with the exact slope of loss in x[i], and its error with that of the naive slope,
+  // for up to `samples` random i. loss: takes a vector of numbers of some type (yardstick.h), gives one
+  // number of that type. before: what the gradient was added to, or empty.
+  template <class Loss>
+  void ExpectGradient(const std::string& what, const std::vector<float>& gradient,
+                      const std::vector<float>& x, Loss loss, Kept kept = Kept::kElements,
+                      const std::vector<float>& before = {}, Sum sum = {}, int samples = 12) {
+    ASSERT_EQ(gradient.size(), x.size()) << what;
+    if (x.empty()) return;
+    std::vector<float> actual, naive;
+    std::vector<double> truth;
+    std::vector<Dual<double>> exact_x = As<Dual<double>>(x);
+    std::vector<Dual<float>> naive_x = As<Dual<float>>(x);
+    std::string places;
+    for (int sample = 0; sample < samples; ++sample) {
+      const auto i = static_cast<std::size_t>(RandomInt(0, static_cast<std::int32_t>(x.size()) - 1));
+      exact_x[i].slope = 1;
+      naive_x[i].slope = 1;
+      actual.push_back(gradient[i]);
+      const float start = before.empty() ? 0.0f : before[i];
+      truth.push_back(start + loss(exact_x).slope);
+      const float slope = start + loss(naive_x).slope;
+      naive.push_back(kept == Kept::kElements ? Stored(slope) : slope);
+      exact_x[i].slope = 0;
+      naive_x[i].slope = 0;
+      places += (sample == 0 ? "" : " ") + std::to_string(i);
+    }
+    SCOPED_TRACE("sampled indices: " + places);
+    ExpectAsGood(what + " slope", actual, truth, naive, kept, kGradient, sum);
   }
 
   // |actual - expected| <= tolerance * (scale + |expected|) everywhere. scale: size of the terms that were
@@ -253,9 +325,11 @@ std::string OpTestName(const ::testing::TestParamInfo<OpParam<Case>>& info) {
 
 }  // namespace headsweep::testing
 
-// Runs a suite on every backend with the given cases (a braced list of Case).
-#define HEADSWEEP_OP_SUITE(Suite, Case, ...)                                                         \
-  INSTANTIATE_TEST_SUITE_P(Ops, Suite,                                                               \
-                           ::testing::Combine(::testing::ValuesIn(::headsweep::testing::Backends()), \
-                                              ::testing::ValuesIn(std::vector<Case> __VA_ARGS__)),   \
-                           ::headsweep::testing::OpTestName<Case>)
+// Runs a suite with the given cases (a braced list of Case) on the given backends, or on every backend.
+#define HEADSWEEP_OP_SUITE_ON(backends, Suite, Case, ...)                                                    \
+  INSTANTIATE_TEST_SUITE_P(                                                                                  \
+      Ops, Suite,                                                                                            \
+      ::testing::Combine(::testing::ValuesIn(backends), ::testing::ValuesIn(std::vector<Case> __VA_ARGS__)), \
+      ::headsweep::testing::OpTestName<Case>)
+#define HEADSWEEP_OP_SUITE(Suite, Case, ...) \
+  HEADSWEEP_OP_SUITE_ON(::headsweep::testing::Backends(), Suite, Case, __VA_ARGS__)
