@@ -67,9 +67,9 @@ const AttemptHistory* SweepState::LatestAttempt(const std::string& stage) const 
 
 std::map<std::string, int> SweepState::Counts() const {
   std::map<std::string, int> counts;
-  for (const char* name :
+  for (const char* state :
        {"finished", "diverged", "running", "interrupted", "ready", "waiting", "failed", "skipped"}) {
-    counts[name] = 0;
+    counts[state] = 0;
   }
   for (const auto& [stage, position] : planned.index) ++counts[StateOf(stage)];
   return counts;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,8 +18,9 @@
 namespace headsweep {
 namespace {
 
-// Crash injection on the real file system: HEADSWEEP_CRASH_AT=<operation>:<n> ends the process (exit 137, no clean-up)
-// just before its n-th durable operation of that kind; "any" counts them all. Operations: append, sync, rename, remove.
+// Crash injection on the real file system: HEADSWEEP_CRASH_AT=<operation>:<n> ends the process (exit 137, no
+// clean-up) just before its n-th durable operation of that kind; "any" counts them all. Operations: append,
+// sync, rename, remove.
 class CrashPoint {
  public:
   CrashPoint() {
@@ -45,12 +47,32 @@ void Pass(std::string_view operation) {
   point.Pass(operation);
 }
 
-std::string Hint(int error_number) {
-  return error_number == ENOSPC || error_number == EDQUOT ? "free some space, then run `headsweep resume`" : "";
+// "the file system at /scratch has 4096 of 1228800 bytes free": of the mount that path, or what there is of
+// it, lies on.
+std::string RoomAt(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::path at = std::filesystem::absolute(path, ignored);
+  struct stat here;
+  while (::stat(at.c_str(), &here) != 0 && at.has_relative_path()) at = at.parent_path();
+  struct statvfs room;
+  if (::statvfs(at.c_str(), &room) != 0 || ::stat(at.c_str(), &here) != 0) return "the file system is full";
+  for (struct stat above; at.has_relative_path(); at = at.parent_path()) {
+    if (::stat(at.parent_path().c_str(), &above) != 0 || above.st_dev != here.st_dev) break;
+  }
+  return fmt::format("the file system at {} has {} of {} bytes free", at.string(),
+                     room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize);
 }
 
-[[noreturn]] void Throw(const std::string& operation, const std::string& path, int error_number) {
-  throw IoError(operation, path, error_number, Hint(error_number));
+// bytes: what was still to be written, 0 if that is not known.
+[[noreturn]] void Throw(const std::string& operation, const std::string& path, int error_number,
+                        std::size_t bytes = 0) {
+  std::string hint;
+  if (error_number == ENOSPC || error_number == EDQUOT) {
+    hint = RoomAt(path) + (error_number == EDQUOT ? ", and a quota is used up" : "") +
+           (bytes > 0 ? fmt::format("; {} more are needed for this file alone", bytes) : "") +
+           "; free some space, then run `headsweep resume`";
+  }
+  throw IoError(operation, path, error_number, hint);
 }
 
 // An owned descriptor; the destructor closes without reporting, Close() reports.
@@ -73,7 +95,7 @@ class Descriptor {
     while (!bytes.empty()) {
       const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) Throw("write", path_, errno);
+      if (n < 0) Throw("write", path_, errno, bytes.size());
       bytes.remove_prefix(static_cast<std::size_t>(n));
     }
   }
@@ -93,8 +115,7 @@ class Descriptor {
 
 class RealAppendFile final : public AppendFile {
  public:
-  explicit RealAppendFile(const std::string& path)
-      : file_(path, O_WRONLY | O_APPEND | O_CREAT, "open") {
+  explicit RealAppendFile(const std::string& path) : file_(path, O_WRONLY | O_APPEND | O_CREAT, "open") {
     const off_t end = ::lseek(file_.get(), 0, SEEK_END);
     if (end < 0) Throw("seek", path, errno);
     size_ = end;
