@@ -25,8 +25,10 @@ struct Finding {
 
 struct DoctorOptions {
   std::string workspace = "headsweep-runs";  // need not exist; then its nearest existing parent is tried
-  TopologySources sources;                   // programs are looked for on this process's PATH
-  double program_seconds = 20;               // deadline for each program that is asked for its version
+  std::string
+      trainer;  // headsweep-trainer, asked for the GPUs (--probe); "" = they are not looked at with CUDA
+  TopologySources sources;      // programs are looked for on this process's PATH
+  double program_seconds = 20;  // deadline for each program that is asked for its version
 };
 
 // Every check, in a fixed order. Never throws for what it finds: a check that itself fails is a problem that

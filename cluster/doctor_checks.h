@@ -20,6 +20,8 @@ Finding CheckCores(const DoctorContext& context);
 Finding CheckInstructionSet(const DoctorContext& context);
 Finding CheckMemory(const DoctorContext& context);
 Finding CheckHugePages(const DoctorContext& context);
+
+// GPUs (doctor_gpus.cc).
 Finding CheckGpus(const DoctorContext& context);
 
 // Workspace (doctor_workspace.cc).

@@ -101,36 +101,4 @@ Finding CheckHugePages(const DoctorContext& context) {
           "transparent huge pages: not known on this kernel; everything works without", ""};
 }
 
-Finding CheckGpus(const DoctorContext& context) {
-  const GpuState& gpus = context.machine.gpus;
-  std::string seen;
-  if (!gpus.names.empty()) {
-    seen = fmt::format("{} GPU{}: {}", gpus.names.size(), gpus.names.size() == 1 ? "" : "s",
-                       fmt::join(gpus.names, "; "));
-  } else if (!gpus.smi_failure.empty()) {
-    seen = fmt::format("nvidia-smi lists no GPU ({})", gpus.smi_failure);
-  } else if (!gpus.device_files.empty()) {
-    seen = fmt::format("device files {} but no nvidia-smi on PATH", fmt::join(gpus.device_files, ", "));
-  } else {
-    seen = "no NVIDIA GPU seen (no /dev/nvidia*, no nvidia-smi)";
-  }
-  if (gpus.visible_devices)
-    seen += gpus.visible_devices->empty() ? "; CUDA_VISIBLE_DEVICES is empty: all are hidden"
-                                          : "; CUDA_VISIBLE_DEVICES=" + *gpus.visible_devices;
-  if (!gpus.slurm_variables.empty()) seen += fmt::format("; {}", fmt::join(gpus.slurm_variables, ", "));
-
-  const bool present = !gpus.names.empty() || !gpus.device_files.empty();
-  if (!gpus.built_with_cuda) {
-    const std::string text = "this build has no CUDA backend, trials run on CPUs; " + seen;
-    return {"", present ? FindingLevel::kNote : FindingLevel::kOk, text, ""};
-  }
-  const bool hidden = gpus.visible_devices && gpus.visible_devices->empty();
-  if (!present || hidden || gpus.names.empty())
-    return {
-        "", FindingLevel::kNote, seen + "; run.device = \"cuda\" would fail here",
-        hidden ? "unset CUDA_VISIBLE_DEVICES"
-               : "install NVIDIA's driver, ask the job for GPUs (--gres=gpu:1), or use run.device = \"cpu\""};
-  return {"", FindingLevel::kOk, seen, ""};
-}
-
 }  // namespace headsweep

@@ -85,9 +85,6 @@ GpuState ReadGpus(const TopologySources& sources) {
     return sources.environment ? sources.environment(name) : std::getenv(name);
   };
   GpuState gpus;
-#ifdef HEADSWEEP_CUDA
-  gpus.built_with_cuda = true;
-#endif
   const std::string devices = sources.root + "/dev";
   for (const std::string& name : FileSystem::Real().List(devices))
     if (name.starts_with("nvidia") && name.size() > 6 &&

@@ -24,7 +24,6 @@ struct NumaNode {
 };
 
 struct GpuState {
-  bool built_with_cuda = false;
   std::vector<std::string> device_files;       // /dev/nvidia0, …
   std::string nvidia_smi;                      // its path; "" = not on PATH
   std::vector<std::string> names;              // one line of `nvidia-smi -L` each

@@ -1,10 +1,25 @@
 #include "kernels/backend.h"
 
+#include <chrono>
+
 #include "cluster/base/errors.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_backend.h"
+#include "kernels/device_problems.h"
+
+#ifdef HEADSWEEP_CUDA
+#include "kernels/cuda/device.h"
+#endif
 
 namespace headsweep {
+
+double Backend::Seconds(const std::function<void()>& enqueue) {
+  Synchronize();
+  const auto start = std::chrono::steady_clock::now();
+  enqueue();
+  Synchronize();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 std::unique_ptr<Backend> MakeBackend(const BackendOptions& options) {
   if (options.device == "cpu") {
@@ -19,10 +34,25 @@ std::unique_ptr<Backend> MakeBackend(const BackendOptions& options) {
   }
   if (options.device == "cuda-on-host") return cuda_on_host::MakeCudaBackend(options);
   if (options.device == "cuda") {
-    throw Unsupported("device \"cuda\": this program was built without CUDA; use device \"cpu\"");
+#ifdef HEADSWEEP_CUDA
+    return cuda::MakeCudaBackend(options);
+#else
+    const GpuProblem problem = NotBuiltWithCuda();
+    throw Unsupported(fmt::format("device \"cuda\": {}; {}", problem.message, problem.remedy));
+#endif
   }
   throw ConfigError(
       fmt::format("unknown device \"{}\"; known devices: cpu, cuda, cuda-on-host", options.device));
+}
+
+GpuReport ProbeGpus() {
+#ifdef HEADSWEEP_CUDA
+  return cuda::ProbeGpus();
+#else
+  GpuReport report;
+  report.problem = NotBuiltWithCuda();
+  return report;
+#endif
 }
 
 }  // namespace headsweep

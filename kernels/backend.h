@@ -20,8 +20,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include "cluster/base/gpu_report.h"
 
 namespace headsweep {
 
@@ -76,6 +80,11 @@ class Backend {
   virtual void CopyOut(float* host_to, const Element* from, std::int64_t count) = 0;              // waits
   virtual void Fill(float* x, float value, std::int64_t count) = 0;
   virtual void Synchronize() = 0;
+  // Bytes that Allocate can still give of a memory of the device's own, less what the backend itself may still take (scratch).
+  // nullopt: buffers lie in this process's memory, whose limits the caller knows better (trainer/memory.h).
+  virtual std::optional<std::int64_t> FreeDeviceMemory() const { return std::nullopt; }
+  // Seconds that the device takes for what enqueue() enqueues, by its own clock where it has one; waits. For benchmarks.
+  virtual double Seconds(const std::function<void()>& enqueue);
 
   // --- Embedding -----------------------------------------------------------------------------------------------------
   // out[r] = scale * token_table[tokens[r]] + position_table[r % T].  Vaswani et al. 2017, section 3.4.
@@ -182,5 +191,9 @@ struct BackendOptions {
 // The one place that knows which backends exist. Throws Unsupported for a device that is compiled out, ConfigError for an
 // unknown name.
 std::unique_ptr<Backend> MakeBackend(const BackendOptions& options);
+
+// The GPUs that device "cuda" could run on, or why there is none. Never throws. In builds with CUDA it opens each device for a
+// moment: for a short-lived process (headsweep-trainer --probe).
+GpuReport ProbeGpus();
 
 }  // namespace headsweep

@@ -7,14 +7,17 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
+#include <cstdlib>
 #include <list>
 #include <map>
 #include <optional>
 
 #include "cluster/base/errors.h"
 #include "cluster/base/log.h"
+#include "cluster/gpus.h"
 #include "launcher/attempt_outcome.h"
 #include "launcher/control_channel.h"
+#include "launcher/gpu_probe.h"
 #include "launcher/hang_report.h"
 #include "launcher/messages.h"
 #include "launcher/process.h"
@@ -88,15 +91,54 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     workspace.emplace(message::Text(message, "workspace"));
     sweep = message::Text(message, "sweep");
     threads = static_cast<int>(message::Integer(message, "threads"));
+    // Before anything starts: what a dead launcher left on this host would train the same trials.
+    const int killed = KillLeftovers(workspace->root(), kLeftoverTimeout);
+    if (killed > 0) LogWarning("killed {} processes that a dead launcher left on {}", killed, options.host);
+    if (message::Text(message, "device") == "cuda") return LookForGpus();
     slots = PlanSlots({.cpus = options.cpus,
                        .threads = threads,
                        .slots = options.slots,
                        .rank_on_host = options.rank_on_host,
                        .ranks_on_host = options.ranks_on_host});
-    // Before anything starts: what a dead launcher left on this host would train the same trials.
-    const int killed = KillLeftovers(workspace->root(), kLeftoverTimeout);
-    if (killed > 0) LogWarning("killed {} processes that a dead launcher left on {}", killed, options.host);
-    Send({{message::kType, message::kJoin}, {"host", options.host}, {"slots", slots.size()}});
+    Join("");
+  }
+
+  void Join(const std::string& problem) {
+    Send({{message::kType, message::kJoin},
+          {"host", options.host},
+          {"slots", slots.size()},
+          {"problem", problem}});
+  }
+
+  // Joins later, when the probe has answered (Tick).
+  void LookForGpus() {
+    try {
+      visible_gpus = FindVisibleGpus([](const char* name) { return std::getenv(name); });
+      gpu_probe.emplace(options.trainer, visible_gpus, options.timing.probe_timeout, clock.Monotonic());
+    } catch (const Error& error) {
+      Join(error.what());
+    }
+  }
+
+  void OnGpus(const GpuReport& report) {
+    const std::string problem =
+        report.problem ? fmt::format("{}; {}", report.problem->message, report.problem->remedy) : "";
+    if (!visible_gpus.warning.empty())
+      LogWarning("{}: {}={}: {}", options.host, visible_gpus.variable, visible_gpus.value,
+                 visible_gpus.warning);
+    if (!problem.empty() && !report.devices.empty()) LogWarning("{}: {}", options.host, problem);
+    const char* on_node = std::getenv("SLURM_GPUS_ON_NODE");
+    const std::vector<std::string> share =
+        ShareOfAgent(GpuEntries(visible_gpus, report), options.rank_on_host, options.ranks_on_host,
+                     on_node == nullptr ? 0 : std::atoi(on_node));
+    slot_gpus = PlanGpuSlots(share, options.slots);
+    slots.assign(slot_gpus.size(), {});
+    LogInfo("{}: {}", options.host, DescribeGpus(report));
+    if (!slots.empty()) return Join("");
+    Join(report.devices.empty()
+             ? problem
+             : fmt::format("{} agents share the {} GPUs of this host, and none is left for this one",
+                           options.ranks_on_host, report.devices.size()));
   }
 
   void OnEnd(bool clean) {
@@ -187,6 +229,11 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
         {"OMP_NUM_THREADS", std::to_string(threads)},
         {"OMP_PROC_BIND", "false"},  // the slot's affinity is enough; binding again would stack threads
         {"OMP_WAIT_POLICY", bound ? "active" : "passive"}};
+    std::vector<std::string> gpus;
+    for (const int slot : running.slots)
+      if (!slot_gpus.empty()) gpus.push_back(slot_gpus.at(static_cast<std::size_t>(slot)));
+    if (!gpus.empty())
+      spec.environment.emplace_back("CUDA_VISIBLE_DEVICES", fmt::format("{}", fmt::join(gpus, ",")));
     const SpawnedProcess child = Spawn(spec);
     running.pid = child.pid;
     running.lock = TrialLock();  // the trainer holds it now
@@ -326,6 +373,12 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     if (now - last_tick > options.timing.heartbeat)
       last_heard = std::max(last_heard, last_heard + now - last_tick);
     last_tick = now;
+    if (gpu_probe && !ending) {
+      if (const std::optional<GpuReport> report = gpu_probe->Poll(now)) {
+        gpu_probe.reset();
+        OnGpus(*report);
+      }
+    }
     ReapChildren();  // a SIGCHLD that was merged with another loses nothing
     for (auto next = attempts.begin(); next != attempts.end();) {
       Running& running = *next++;
@@ -383,6 +436,10 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
   std::string sweep;
   int threads = 1;
   std::vector<std::vector<int>> slots;
+  VisibleGpus visible_gpus;
+  std::optional<GpuProbe> gpu_probe;
+  std::vector<std::string>
+      slot_gpus;                // of each slot, if trials run on GPUs: CUDA_VISIBLE_DEVICES of its trainer
   std::list<Running> attempts;  // a list: control channels hold references
   double last_heard = 0, last_alive = 0, last_tick = 0;
   bool ending = false, end_clean = true, ended = false;

@@ -26,6 +26,7 @@ struct Node {
   std::string host;
   bool remote = false;  // the coordinator's own agent lives and dies with it, and is never silent
   bool lost = false;
+  bool declined = false;  // joined without slots
   double last_heard = 0;
 };
 
@@ -132,7 +133,9 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       Send(from, {{message::kType, message::kAlive}});
     } else if (type == message::kJoin) {
       node.host = message::Text(message, "host");
-      Handle(NodeJoined{from, node.host, static_cast<int>(message::Integer(message, "slots"))});
+      const int slots = static_cast<int>(message::Integer(message, "slots"));
+      slots > 0 ? Handle(NodeJoined{from, node.host, slots})
+                : OnDeclined(from, node, message::Text(message, "problem"));
     } else if (type == message::kProgress) {
       last_progress[stage] = {stage.value(),
                               attempt.value(),
@@ -153,6 +156,15 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       if (!core.stopping()) RequestStop(message::Text(message, "name") + " on " + node.host);
     }
     Refresh();
+  }
+
+  void OnDeclined(NodeId id, Node& node, const std::string& problem) {
+    if (std::exchange(node.declined, true)) return;
+    display.Always(fmt::format("node {} ({}) takes no trials: {}", id.value(), node.host, problem));
+    for (const auto& [other, state] : nodes)
+      if (!state.lost && !state.declined) return;
+    Handle(NoSlots{fmt::format("no node can take trials with run.device = \"{}\"; on {}: {}", options.device,
+                               node.host, problem)});
   }
 
   void OnEnded(const AttemptEnded& end) {
@@ -334,7 +346,8 @@ void Coordinator::Start(std::function<void(int, bool)> on_end) {
     impl.Send(id, {{message::kType, message::kWelcome},
                    {"workspace", impl.workspace.root()},
                    {"sweep", impl.options.sweep},
-                   {"threads", impl.options.threads}});
+                   {"threads", impl.options.threads},
+                   {"device", impl.options.device}});
   impl.Schedule();
 }
 

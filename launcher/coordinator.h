@@ -25,7 +25,8 @@ namespace headsweep {
 
 struct CoordinatorOptions {
   std::string sweep;
-  int threads = 1;  // of one trainer
+  int threads = 1;             // of one trainer
+  std::string device = "cpu";  // "cuda": a slot is a GPU
   Timing timing;
   LockOwner launcher;  // this process: requests are addressed to it
   // A trial's config.toml, for a number of micro-batches `divisor` times that of the sweep file (after

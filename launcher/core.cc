@@ -111,6 +111,10 @@ void Core::On(const NodeJoined& event) {
   pool_.AddNode(event.node, event.host, event.slots);
 }
 
+void Core::On(const NoSlots& event) {
+  if (!any_node_) Close(Phase::kStopping, kExitUsage, event.reason);
+}
+
 void Core::On(const NodeLost& event) {
   if (!pool_.HasNode(event.node)) return;
   any_lost_ = true;

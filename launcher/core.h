@@ -52,6 +52,8 @@ const char* ToString(StageState state);
 struct NodeJoined { NodeId node; std::string host; int slots = 1; };  // of a node that is there: changes nothing
 // Attempts that ran on that node alone are over. Of a gang that also has processes elsewhere, those are killed
 // (KillAttempt), and it is over when AttemptEnded says that the last of them is gone.
+// Every node that answered has no slots (no GPU, say): the sweep ends. Changes nothing once a node with slots has joined.
+struct NoSlots { std::string reason; };
 struct NodeLost { NodeId node; std::string reason; };
 struct AttemptProgressed { StageId stage; Attempt attempt; std::int64_t step = 0, steps = 0; };  // also: still alive
 struct AttemptCheckpointed { StageId stage; Attempt attempt; std::int64_t step = 0; };
@@ -70,7 +72,7 @@ struct PauseRequested { bool paused = true; std::string by; };
 // Failed stages are tried again with a fresh budget, and what was skipped because of them waits again. Empty: all that failed.
 struct RetryRequested { std::vector<StageId> stages; std::string by; };
 struct Tick {};                                // time passed; see `now`. At least every few seconds
-using Event = std::variant<NodeJoined, NodeLost, AttemptProgressed, AttemptCheckpointed, AttemptEnded, StopRequested,
+using Event = std::variant<NodeJoined, NoSlots, NodeLost, AttemptProgressed, AttemptCheckpointed, AttemptEnded, StopRequested,
                            PauseRequested, RetryRequested, Tick>;
 
 // --- Commands -------------------------------------------------------------------------------------------------------------
@@ -173,6 +175,7 @@ class Core {
               const std::map<StageId, std::string>& done_summaries);
   // core.cc
   void On(const NodeJoined& event);
+  void On(const NoSlots& event);
   void On(const NodeLost& event);
   void On(const AttemptProgressed& event);
   void On(const AttemptCheckpointed& event);

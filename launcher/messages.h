@@ -3,14 +3,16 @@
 // nothing (fencing).
 //
 // coordinator -> agent
-//   welcome     {workspace, sweep, threads}        first of all; the agent answers with join
+//   welcome     {workspace, sweep, threads, device} first of all; the agent answers with join. device: of the
+//   trials,
+//               "cuda" (slots are GPUs) or "cpu"
 //   start       {stage, attempt, slots: [index]}   trials/<id>/config.toml is written
 //   stop        {stage, attempt}                   checkpoint and leave
 //   kill        {stage, attempt, reason}           reason: attempt_outcome.h, or the core's
 //   alive       {}                                 answer to the agent's alive
 //   end         {clean}                            leave; clean: every rank lives, so MPI_Finalize is safe
 // agent -> coordinator
-//   join        {host, slots}
+//   join        {host, slots, problem}             no slots: problem says why, and what to do
 //   alive       {}                                 every second
 //   progress    {stage, attempt, phase, step, steps, loss, tokens_per_second}
 //   evaluation  {stage, attempt, step, split, nll, perplexity_per_word}

@@ -58,6 +58,12 @@ int PlannedSweep::threads() const {
   return threads;
 }
 
+std::string PlannedSweep::device() const {
+  for (const PlanStage& stage : plan.stages)
+    if (stage.config.run.device == "cuda") return "cuda";
+  return "cpu";
+}
+
 std::string PlannedSweep::Describe(const std::string& id) const {
   const PlanStage& stage = plan.stages[index.at(id)];
   if (stage.config.kind == StageKind::kPrune) {

@@ -23,6 +23,8 @@ struct PlannedSweep {
   std::vector<StageSpec> Specs() const;
   // CPU threads of one trainer: the most that a stage asks for.
   int threads() const;
+  std::string device()
+      const;  // what slots are: GPUs ("cuda") if any stage has run.device = "cuda", or else "cpu"
   // "train heads=4 head_size=32 seed=1", "prune importance of heads=4 …".
   std::string Describe(const std::string& stage) const;
   // The trial's config.toml. divisor > 1: so many times more micro-batches, of a size that still divides the

@@ -12,6 +12,7 @@
 #include <array>
 #include <chrono>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string_view>
@@ -230,5 +231,10 @@ std::string ProgramPath() {
 }
 
 std::string ProgramDirectory() { return ParentPath(ProgramPath()); }
+
+std::string TrainerPath() {
+  const char* set = std::getenv("HEADSWEEP_TRAINER");
+  return set != nullptr && *set != '\0' ? set : ProgramDirectory() + "/headsweep-trainer";
+}
 
 }  // namespace headsweep

@@ -59,5 +59,7 @@ void SignalGroup(pid_t group, int signal);
 // Directory of the running program, so that headsweep-trainer is found beside headsweep.
 std::string ProgramDirectory();
 std::string ProgramPath();
+std::string
+TrainerPath();  // $HEADSWEEP_TRAINER, or headsweep-trainer beside this program; it need not be there
 
 }  // namespace headsweep

@@ -40,8 +40,7 @@ std::string HostName() {
 }
 
 std::string FindTrainer() {
-  const char* set = std::getenv("HEADSWEEP_TRAINER");
-  const std::string path = set != nullptr && *set != '\0' ? set : ProgramDirectory() + "/headsweep-trainer";
+  const std::string path = TrainerPath();
   if (::access(path.c_str(), X_OK) != 0)
     throw ConfigError(
         fmt::format("the trainer {} is not there, or not executable; build the target headsweep-trainer, or "
@@ -230,6 +229,7 @@ class Session {
     CoordinatorOptions coordinating;
     coordinating.sweep = planned_->plan.name;
     coordinating.threads = options_.threads > 0 ? options_.threads : planned_->threads();
+    coordinating.device = planned_->device();
     coordinating.timing = timing_;
     coordinating.launcher = launcher_;
     coordinating.config_toml = [this](const StageId& stage, int divisor) {

@@ -54,4 +54,12 @@ std::vector<std::vector<int>> PlanSlots(const SlotRequest& request) {
   return slots;
 }
 
+std::vector<std::string> PlanGpuSlots(const std::vector<std::string>& gpus, int slots) {
+  std::vector<std::string> places;
+  if (gpus.empty()) return places;
+  const std::size_t wanted = slots > 0 ? static_cast<std::size_t>(slots) : gpus.size();
+  for (std::size_t slot = 0; slot < wanted; ++slot) places.push_back(gpus[slot % gpus.size()]);
+  return places;
+}
+
 }  // namespace headsweep

@@ -26,4 +26,8 @@ struct SlotRequest {
 // fill what there is. Never no slot.
 std::vector<std::vector<int>> PlanSlots(const SlotRequest& request);
 
+// One entry a slot of a node whose trials run on GPUs: the CUDA_VISIBLE_DEVICES of its trainer. A slot for each GPU, or as
+// many as asked for (0 = not): more than there are GPUs share them in turn. No GPU, no slot. Such slots are not bound to CPUs.
+std::vector<std::string> PlanGpuSlots(const std::vector<std::string>& gpus, int slots);
+
 }  // namespace headsweep

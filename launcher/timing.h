@@ -12,8 +12,9 @@ struct Timing {
   // coordinator starts its trials elsewhere, they have ended there. HEADSWEEP_NODE_TIMEOUT.
   double node_timeout = 45;
   double welcome_timeout =
-      3600;              // HEADSWEEP_WELCOME_TIMEOUT: an agent waits this long for rank 0 to prepare data
-  double heartbeat = 1;  // not settable
+      3600;  // HEADSWEEP_WELCOME_TIMEOUT: an agent waits this long for rank 0 to prepare data
+  double probe_timeout = 120;  // HEADSWEEP_PROBE_TIMEOUT: for the child that looks for GPUs
+  double heartbeat = 1;        // not settable
 
   double agent_timeout() const { return node_timeout * 2 / 3 - kill_grace; }
   // Throws ConfigError for a variable that is not a positive number.

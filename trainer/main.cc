@@ -1,6 +1,8 @@
 // headsweep-trainer: one process of one stage. By hand:
 //
 //   headsweep-trainer CONFIG.toml [--workspace DIR] [--attempt N] [--threads N] [--device NAME]
+//   headsweep-trainer --probe      which GPUs there are, or why none can be used: one JSON object, exit code
+//   0
 //
 // A launcher adds --control-fd FD (trainer/control_protocol.h). Everything the stage writes is under
 // <workspace>/trials/<id>/; it goes on from its last checkpoint, and does nothing when its result.h5 is
@@ -78,7 +80,7 @@ struct Options {
   int attempt = 0, control_fd = -1, threads = 0;
 };
 
-// Nothing when a question (--help, --version) was answered.
+// Nothing when a question (--help, --version, --probe) was answered.
 std::optional<Options> ParseOptions(int argc, char** argv) {
   Options options;
   po::options_description visible("Options");
@@ -90,6 +92,7 @@ std::optional<Options> ParseOptions(int argc, char** argv) {
   option("device", po::value(&options.device)->default_value("", "run.device of CONFIG"), "cpu");
   option("control-fd", po::value(&options.control_fd)->default_value(-1, "none"),
          "descriptor of a launcher's channel");
+  option("probe", "print what GPUs there are, or why there are none, as JSON (cluster/base/gpu_report.h)");
   option("help,h", "print this");
   option("version", "print version and commit");
   po::options_description all;
@@ -105,6 +108,10 @@ std::optional<Options> ParseOptions(int argc, char** argv) {
     }
     if (values.count("version") > 0) {
       std::cout << "headsweep-trainer " << BuildVersion() << " (" << BuildCommit() << ")\n";
+      return std::nullopt;
+    }
+    if (values.count("probe") > 0) {
+      std::cout << ToJson(ProbeGpus()) << "\n";
       return std::nullopt;
     }
     po::notify(values);

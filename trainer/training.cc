@@ -100,11 +100,11 @@ class TrainStage {
  private:
   std::unique_ptr<Model> MakeModel() {
     Backend& backend = context_.backend;
-    // Host memory is promised generously and taken by the kernel's killer later: look first. Devices refuse
-    // by themselves.
-    if (backend.name() == "cpu")
-      RequireTrainingMemory(backend, shape_, config_, AvailableMemoryBytes(), World(),
-                            context_.config.run.shard_optimizer ? World() : 1);
+    // Host memory is promised generously and taken by the kernel's killer later, and a device that refuses
+    // does not say what would fit: look first.
+    RequireTrainingMemory(backend, shape_, config_,
+                          {.process = AvailableMemoryBytes(), .device = backend.FreeDeviceMemory()}, World(),
+                          context_.config.run.shard_optimizer ? World() : 1);
     try {
       return std::make_unique<Model>(backend, shape_, micro_batch_, Model::Purpose::kTrain);
     } catch (const std::bad_alloc&) {

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
@@ -28,10 +29,25 @@ bool IsExecutable(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
+// This process's variables with some added or replaced, as "name=value".
+std::vector<std::string> Environment(const std::vector<std::pair<std::string, std::string>>& changes) {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (std::none_of(changes.begin(), changes.end(),
+                     [&](const auto& change) { return change.first == name; }))
+      variables.emplace_back(text);
+  }
+  for (const auto& [name, value] : changes) variables.push_back(name + "=" + value);
+  return variables;
+}
+
 // The reading end of the child's output, and the child; both are gone when this is.
 class Child {
  public:
-  Child(const std::string& path, const std::vector<std::string>& arguments, bool merge_errors) {
+  Child(const std::string& path, const std::vector<std::string>& arguments, bool merge_errors,
+        std::vector<std::string> environment) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw IoError("open a pipe to", path, errno);
     output_ = ends[0];
@@ -44,10 +60,12 @@ class Child {
     } else {
       ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
     }
-    std::vector<char*> argv;
+    std::vector<char*> argv, envp;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    for (std::string& variable : environment) envp.push_back(variable.data());
     argv.push_back(nullptr);
-    const int error_number = ::posix_spawn(&pid_, path.c_str(), &actions, nullptr, argv.data(), environ);
+    envp.push_back(nullptr);
+    const int error_number = ::posix_spawn(&pid_, path.c_str(), &actions, nullptr, argv.data(), envp.data());
     ::posix_spawn_file_actions_destroy(&actions);
     ::close(ends[1]);
     if (error_number != 0) {
@@ -97,14 +115,14 @@ std::string FindProgram(const std::string& name) {
   return "";
 }
 
-ProgramResult RunProgram(const std::vector<std::string>& arguments, double timeout_seconds,
-                         bool merge_errors) {
+ProgramResult RunProgram(const std::vector<std::string>& arguments, double timeout_seconds, bool merge_errors,
+                         const std::vector<std::pair<std::string, std::string>>& environment) {
   HEADSWEEP_CHECK(!arguments.empty(), "a program without a name");
   const std::string path = FindProgram(arguments[0]);
   if (path.empty()) throw IoError("find program", arguments[0], ENOENT);
   const auto start = SteadyClock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(SteadyClock::now() - start).count(); };
-  Child child(path, arguments, merge_errors);
+  Child child(path, arguments, merge_errors, Environment(environment));
 
   ProgramResult result;
   int status = 0;

@@ -38,6 +38,8 @@ class CudaBackend final : public Backend {
   void CopyOut(float* host_to, const Element* from, std::int64_t count) override;
   void Fill(float* x, float value, std::int64_t count) override;
   void Synchronize() override;
+  std::optional<std::int64_t> FreeDeviceMemory() const override;
+  double Seconds(const std::function<void()>& enqueue) override;
 
   void EmbeddingForward(const std::int32_t* tokens, const Element* token_table, const Element* position_table,
                         Element* out, int B, int T_, int C, float scale) override;

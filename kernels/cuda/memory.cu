@@ -169,6 +169,20 @@ void CudaBackend<T>::Synchronize() {
   stream_.Synchronize();
 }
 
+template <class T>
+std::optional<std::int64_t> CudaBackend<T>::FreeDeviceMemory() const {
+  return FreeTargetMemory();
+}
+
+template <class T>
+double CudaBackend<T>::Seconds(const std::function<void()>& enqueue) {
+  const Event begin, end;
+  begin.Record(stream_);
+  enqueue();
+  end.Record(stream_);
+  return end.SecondsSince(begin);
+}
+
 template class CudaBackend<float>;  // of the members defined here
 template class CudaBackend<bf16>;
 

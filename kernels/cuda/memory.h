@@ -27,6 +27,26 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// A moment of a stream.
+class Event {
+ public:
+  Event() { Check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void Record(cudaStream_t stream) const { Check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  // Waits for this one.
+  double SecondsSince(const Event& earlier) const {
+    float milliseconds = 0;
+    Check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    Check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 // Device memory that grows when more is asked for and never shrinks; contents are lost when it grows, which
 // waits for the whole device. 256-byte aligned.
 class DeviceScratch {

@@ -2,6 +2,8 @@
 // code.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "kernels/cuda/portable.h"
@@ -15,5 +17,8 @@ extern const char* const kTargetName;  // "cuda", "cuda-on-host"
 int OpenTarget();
 
 std::string DescribeTarget(int device);  // for provenance
+
+// Bytes of the current device's memory that can still be taken for a model; nullopt where it has none of its own.
+std::optional<std::int64_t> FreeTargetMemory();
 
 }  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE

@@ -6,6 +6,7 @@
 
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
+#include "launcher/process.h"
 
 namespace headsweep {
 
@@ -23,6 +24,7 @@ SubCommand MakeDoctorCommand() {
       .run = [](const Arguments& arguments) -> int {
         DoctorOptions options;
         options.workspace = arguments.Text("workspace");
+        options.trainer = TrainerPath();
         const std::vector<Finding> findings = Diagnose(options);
         std::cout << (arguments.Has("json") ? FindingsToJson(findings) + "\n" : FormatFindings(findings));
         return HasProblem(findings) ? kExitFailed : kExitDone;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/gpu_report.h"
 #include "tests/cluster/fake_machine.h"
 
 namespace headsweep {
@@ -38,6 +39,7 @@ class Doctor : public ::testing::Test {
   std::vector<Finding> Run() {
     DoctorOptions options;
     options.workspace = workspace_.empty() ? fake_ / "runs" : workspace_;
+    options.trainer = trainer_;
     options.sources = fake_.Sources();
     options.program_seconds = 10;
     return Diagnose(options);
@@ -49,7 +51,7 @@ class Doctor : public ::testing::Test {
     return {};
   }
   FakeMachine fake_;
-  std::string workspace_;
+  std::string workspace_, trainer_;
 };
 
 TEST_F(Doctor, AHealthyMachineHasNothingToRepair) {
@@ -193,18 +195,71 @@ TEST_F(Doctor, SlurmIsCompleteHalfOrAbsent) {
   EXPECT_THAT(Find("slurm").text, HasSubstr("no Slurm commands"));
 }
 
-#ifndef HEADSWEEP_CUDA
+// What `headsweep-trainer --probe` would say.
+std::string Reported(bool cuda_build, int devices, const std::string& problem = "") {
+  GpuReport report;
+  report.cuda_build = cuda_build;
+  for (int i = 0; i < devices; ++i) {
+    report.devices.emplace_back();
+    report.devices.back().name = "NVIDIA H100";
+    report.devices.back().index = i;
+  }
+  if (!problem.empty()) report.problem = GpuProblem{"code", problem, "remedy of it"};
+  return "printf '%s\\n' '" + ToJson(report) + "'";
+}
+
 TEST_F(Doctor, GpusWithoutCudaInTheBuildAreSaidToBeIdle) {
+  fake_.Program("trainer", Reported(false, 0, "built without"));
+  trainer_ = fake_ / "bin/trainer";
   EXPECT_THAT(Find("gpus").text, HasSubstr("no CUDA backend"));
   EXPECT_THAT(Find("gpus").text, HasSubstr("no NVIDIA GPU seen"));
+  EXPECT_EQ(Find("gpus").level, FindingLevel::kOk);
   fake_.Program("nvidia-smi", "echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'");
   fake_.Set("CUDA_VISIBLE_DEVICES", "");
   const Finding finding = Find("gpus");
   EXPECT_EQ(finding.level, FindingLevel::kNote);
+  EXPECT_EQ(finding.remedy, "remedy of it");
   EXPECT_THAT(finding.text, HasSubstr("1 GPU: GPU 0: NVIDIA H100"));
-  EXPECT_THAT(finding.text, HasSubstr("all are hidden"));
+  EXPECT_THAT(finding.text, HasSubstr("hides all"));
 }
-#endif
+
+TEST_F(Doctor, GpusThatTrainersCanUseAreShown) {
+  fake_.Program("trainer",
+                "[ \"$1\" = --probe ] && [ \"$CUDA_VISIBLE_DEVICES\" = 2,3 ] && " + Reported(true, 2));
+  trainer_ = fake_ / "bin/trainer";
+  fake_.Set("SLURM_JOB_GPUS", "2-3");
+  const Finding finding = Find("gpus");
+  EXPECT_EQ(finding.level, FindingLevel::kOk) << finding.text;
+  EXPECT_THAT(finding.text, HasSubstr("2 GPUs: NVIDIA H100"));
+  EXPECT_THAT(finding.text, HasSubstr("SLURM_JOB_GPUS=2-3"));
+}
+
+TEST_F(Doctor, WhyNoGpuCanBeUsedIsSaidWithTheRemedy) {
+  fake_.Program("trainer", Reported(true, 0, "there is no NVIDIA driver"));
+  trainer_ = fake_ / "bin/trainer";
+  const Finding finding = Find("gpus");
+  EXPECT_EQ(finding.level, FindingLevel::kNote) << "CPU sweeps run";
+  EXPECT_THAT(finding.text, HasSubstr("would fail here: there is no NVIDIA driver"));
+  EXPECT_EQ(finding.remedy, "remedy of it");
+}
+
+TEST_F(Doctor, ATrainerThatCannotAnswerIsNotedNotFatal) {
+  trainer_ = fake_ / "bin/trainer";
+  EXPECT_THAT(Find("gpus").text, HasSubstr("cannot be asked for"));
+  fake_.Program("trainer", "echo 'error while loading shared libraries: libcudart.so.12' >&2; exit 127");
+  EXPECT_THAT(Find("gpus").text, HasSubstr("ended with code 127: error while loading shared libraries"));
+  EXPECT_EQ(Find("gpus").level, FindingLevel::kNote);
+}
+
+TEST_F(Doctor, AListOfGpusThatCudaWouldCutShortIsNoted) {
+  fake_.Program("trainer", Reported(true, 1));
+  trainer_ = fake_ / "bin/trainer";
+  fake_.Set("CUDA_VISIBLE_DEVICES", "0,one");
+  const Finding finding = Find("gpus");
+  EXPECT_EQ(finding.level, FindingLevel::kNote);
+  EXPECT_THAT(finding.text, HasSubstr("\"one\" names no GPU"));
+  EXPECT_EQ(finding.remedy, "correct CUDA_VISIBLE_DEVICES");
+}
 
 const std::vector<Finding> kFindings = {
     {"memory", FindingLevel::kOk, "plenty", ""},

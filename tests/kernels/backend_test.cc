@@ -52,11 +52,17 @@ TEST(MakeBackend, RefusesZeroThreads) {
 }
 
 TEST(MakeBackend, NamesCudaWhenItIsCompiledOut) {
-#ifdef HEADSWEEP_CUDA
-  GTEST_SKIP() << "this build has CUDA";
-#else
+  if (ProbeGpus().cuda_build) GTEST_SKIP() << "this build has CUDA";
   EXPECT_THAT(MessageOf<Unsupported>({"cuda", 1, "float32"}), HasSubstr("\"cuda\""));
-#endif
+}
+
+TEST(MakeBackend, WithoutAUsableGpuSaysWhyAndWhatToDo) {
+  const GpuReport report = ProbeGpus();
+  if (!report.cuda_build || !report.devices.empty())
+    GTEST_SKIP() << "no CUDA in the build, or a GPU that can be used";
+  const std::string message = MessageOf<DeviceError>({"cuda", 1, "float32"});
+  EXPECT_THAT(message, HasSubstr(report.problem->message));
+  EXPECT_THAT(message, HasSubstr(report.problem->remedy));
 }
 
 TEST(MakeBackend, DescribesTheProcessorTheLibraryAndTheThreads) {

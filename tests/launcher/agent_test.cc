@@ -32,24 +32,34 @@ class AgentTest : public ::testing::Test {
 
   std::string Events() const { return temp_ / "events"; }
 
-  void StartAgent(int slots, Timing timing = {}) {
+  void StartAgent(int slots, Timing timing = {}, const std::string& device = "cpu") {
     AgentOptions options;
     options.host = "here";
     options.trainer = FakeTrainerPath();
     options.slots = slots;
+    options.rank_on_host = rank_on_host_;
+    options.ranks_on_host = ranks_on_host_;
     options.timing = timing;
     options.read_summary = [](const Workspace&, const std::string& stage) {
       return "{\"outcome\":\"diverged\",\"digest\":\"read of " + stage + "\"}";
     };
     agent_ = std::make_unique<Agent>(loop_, *theirs_, FileSystem::Real(), clock_, options);
     agent_->Start([this](bool clean) { ended_ = clean ? "clean" : "unclean"; });
-    Tell({{"type", "welcome"}, {"workspace", workspace_.root()}, {"sweep", "s"}, {"threads", 1}});
+    Tell({{"type", "welcome"},
+          {"workspace", workspace_.root()},
+          {"sweep", "s"},
+          {"threads", 1},
+          {"device", device}});
+  }
+  // What it joined with, once it has.
+  json Joined() {
+    return RunUntil(loop_, [&] { return Find("join") != nullptr; }) ? *Find("join") : json::object();
   }
 
   void Tell(const json& message) { ours_->Send(NodeId(7), message); }
-  void StartTrial(const std::string& stage, int attempt = 1) {
+  void StartTrial(const std::string& stage, int attempt = 1, int slot = 0) {
     FileSystem::Real().CreateDirectories(workspace_.Trial(stage));
-    Tell({{"type", "start"}, {"stage", stage}, {"attempt", attempt}, {"slots", {0}}});
+    Tell({{"type", "start"}, {"stage", stage}, {"attempt", attempt}, {"slots", {slot}}});
   }
 
   const json* Find(const std::string& type, const std::string& stage = "", int attempt = 1) const {
@@ -79,6 +89,7 @@ class AgentTest : public ::testing::Test {
   std::unique_ptr<Link> ours_, theirs_;
   std::vector<json> received_;
   std::string ended_;
+  int rank_on_host_ = 0, ranks_on_host_ = 1;
   std::unique_ptr<Agent> agent_;  // last: it goes first
 };
 
@@ -222,6 +233,60 @@ TEST_F(AgentTest, LeftoversOfADeadLauncherAreKilledBeforeItJoins) {
   StartAgent(1);
   ASSERT_TRUE(RunUntil(loop_, [&] { return Find("join") != nullptr; }));
   EXPECT_EQ(WaitFor(leftover, kDeadline), (ExitStatus{.code = 0, .signal = SIGKILL}));
+}
+
+TEST_F(AgentTest, OnGpusASlotIsADeviceThatItsTrainerSeesAlone) {
+  environment_.Set("FAKE_GPUS", "8");
+  environment_.Set("CUDA_VISIBLE_DEVICES", "5,2");
+  StartAgent(0, {}, "cuda");
+  EXPECT_EQ(Joined()["slots"], 2);
+  StartTrial("a", 1, 0);
+  StartTrial("b", 1, 1);
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "finished");
+  EXPECT_EQ(WaitForEnd("b")["outcome"], "finished");
+  EXPECT_EQ(CountFakeEvents(Events(), "gpus-5", "a"), 1);
+  EXPECT_EQ(CountFakeEvents(Events(), "gpus-2", "b"), 1);
+}
+
+TEST_F(AgentTest, WithoutCudaVisibleDevicesSlurmsVariablesCountAndThenEveryGpu) {
+  environment_.Set("FAKE_GPUS", "8");
+  environment_.Set("SLURM_STEP_GPUS", "4-6");
+  StartAgent(0, {}, "cuda");
+  EXPECT_EQ(Joined()["slots"], 3);
+  StartTrial("a", 1, 2);
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "finished");
+  EXPECT_EQ(CountFakeEvents(Events(), "gpus-6"), 1);
+}
+
+TEST_F(AgentTest, AgentsOfOneHostShareItsGpusOut) {
+  environment_.Set("FAKE_GPUS", "5");
+  rank_on_host_ = 1;
+  ranks_on_host_ = 2;
+  StartAgent(0, {}, "cuda");
+  EXPECT_EQ(Joined()["slots"], 3);
+  StartTrial("a", 1, 0);
+  EXPECT_EQ(WaitForEnd("a")["outcome"], "finished");
+  EXPECT_EQ(CountFakeEvents(Events(), "gpus-2"), 1);
+}
+
+TEST_F(AgentTest, ANodeWithoutAGpuJoinsWithoutSlotsAndSaysWhy) {
+  StartAgent(4, {}, "cuda");
+  const json join = Joined();
+  EXPECT_EQ(join["slots"], 0);
+  EXPECT_EQ(join["problem"], "the fake driver sees no GPU; fake more of them");
+}
+
+TEST_F(AgentTest, AProbeThatHangsOrCrashesIsNotWaitedForAndIsNamed) {
+  environment_.Set("FAKE_PROBE", "hang");
+  StartAgent(0, {.probe_timeout = 0.2}, "cuda");
+  EXPECT_NE(Joined()["problem"].get<std::string>().find("did not end within"), std::string::npos);
+  agent_.reset();
+  received_.clear();
+  environment_.Set("FAKE_PROBE", "crash");
+  std::tie(ours_, theirs_) = MakeLoopback(loop_, NodeId(0), NodeId(7));
+  ours_->Start([this](NodeId, const json& message) { received_.push_back(message); });
+  StartAgent(0, {}, "cuda");
+  EXPECT_NE(Joined()["problem"].get<std::string>().find("signal 6"), std::string::npos) << Joined();
 }
 
 TEST(LineParser, LinesMayComeInPiecesAndTooLongOnesAreSkippedWhole) {

@@ -88,6 +88,14 @@ class CoordinatorTest : public ::testing::Test {
     return false;
   }
 
+  std::string Printed() const {
+    std::fflush(out_);
+    std::rewind(out_);
+    std::string text(1 << 16, '\0');
+    text.resize(std::fread(text.data(), 1, text.size(), out_));
+    return text;
+  }
+
   TempDir temp_;
   TestEnvironment environment_;
   Workspace workspace_;
@@ -100,6 +108,32 @@ class CoordinatorTest : public ::testing::Test {
   bool clean_ = false;
   std::unique_ptr<Coordinator> coordinator_;
 };
+
+TEST_F(CoordinatorTest, ASweepThatNoNodeCanRunEndsAtOnceAndSaysWhy) {
+  ScriptedLink link({NodeId(0), NodeId(1)});
+  Start({&link}, Plan(2));
+  EXPECT_EQ(link.sent.front().second["device"], "cpu");
+  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 0}, {"problem", "no driver"}});
+  EXPECT_FALSE(exit_code_.has_value()) << "the other node has not answered yet";
+  link.Say(NodeId(1),
+           {{"type", "join"}, {"host", "there"}, {"slots", 0}, {"problem", "no GPU; ask for one"}});
+  ASSERT_TRUE(RunUntil(loop_, [&] { return exit_code_.has_value(); }));
+  EXPECT_EQ(exit_code_, kExitUsage);
+  EXPECT_EQ(link.Count(NodeId(0), "end"), 1);
+  EXPECT_NE(Printed().find("takes no trials: no driver"), std::string::npos) << Printed();
+  EXPECT_NE(Printed().find("no GPU; ask for one"), std::string::npos) << Printed();
+}
+
+TEST_F(CoordinatorTest, ANodeWithoutSlotsDoesNotKeepTheOthersFromWorking) {
+  ScriptedLink link({NodeId(0), NodeId(1)});
+  Start({&link}, Plan(1));
+  link.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"slots", 1}});
+  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 0}, {"problem", "no driver"}});
+  EXPECT_EQ(link.Count(NodeId(1), "start"), 1);
+  link.Say(NodeId(1), {{"type", "ended"}, {"stage", "t0"}, {"attempt", 1}, {"outcome", "finished"}});
+  ASSERT_TRUE(RunUntil(loop_, [&] { return exit_code_.has_value(); }));
+  EXPECT_EQ(exit_code_, kExitDone);
+}
 
 TEST_F(CoordinatorTest, WhatIsDoneIsInTheJournalBefore) {
   ScriptedLink link({NodeId(0)});

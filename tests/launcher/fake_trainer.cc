@@ -14,6 +14,9 @@
 //   FAKE_SPAWN=1            leaves a grandchild in a session of its own
 //   FAKE_GARBAGE=1          bad JSON, numbers as text, a line of 3 MB, NUL bytes, an unfinished line
 //   FAKE_CLAIM=1            says done{finished} without a result
+// and for --probe:
+//   FAKE_GPUS=n             so many GPUs; CUDA_VISIBLE_DEVICES hides the last ones if it names fewer
+//   FAKE_PROBE=hang|crash   does not answer
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -23,12 +26,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <string>
 
+#include "cluster/base/gpu_report.h"
 #include "results/stage_file.h"
 #include "trainer/control_protocol.h"
 
@@ -73,6 +80,7 @@ class FakeTrainer {
     int step = 0;
     std::ifstream(trial_ / "checkpoint") >> step;
     Event("start");
+    if (const char* gpus = std::getenv("CUDA_VISIBLE_DEVICES")) Event(std::string("gpus-") + gpus);
     if (faulty_ && !Env("FAKE_SPAWN").empty()) SpawnGrandchild();
     Say({{"type", "hello"},
          {"pid", ::getpid()},
@@ -198,10 +206,32 @@ class FakeTrainer {
   bool faulty_ = false;
 };
 
+// What the real trainer says; see cluster/base/gpu_report.h.
+int Probe() {
+  if (Env("FAKE_PROBE") == "hang") ::pause();
+  if (Env("FAKE_PROBE") == "crash") std::abort();
+  headsweep::GpuReport report;
+  report.cuda_build = true;
+  int count = Number("FAKE_GPUS", 0);
+  if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES"))
+    count = std::min<int>(count, *list == '\0' ? 0 : 1 + std::count(list, list + std::strlen(list), ','));
+  for (int i = 0; i < count; ++i) {
+    headsweep::GpuDevice device;
+    device.index = i;
+    device.name = "Fake GPU";
+    report.devices.push_back(device);
+  }
+  if (count == 0)
+    report.problem = headsweep::GpuProblem{"no-device", "the fake driver sees no GPU", "fake more of them"};
+  std::cout << "a line of some library\n" << ToJson(report) << std::endl;
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
+  if (argv[1] == std::string("--probe")) return Probe();
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) return 1;

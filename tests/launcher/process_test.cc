@@ -190,6 +190,14 @@ TEST(Slots, FillTheCoresAndShareThemBetweenTheAgentsOfAHost) {
   EXPECT_FALSE(UsableCpus().empty());
 }
 
+TEST(Slots, OfANodeWithGpusAreItsGpusUnlessMoreOrFewerAreAskedFor) {
+  using Gpus = std::vector<std::string>;
+  EXPECT_EQ(PlanGpuSlots({"3", "GPU-ab"}, 0), (Gpus{"3", "GPU-ab"}));
+  EXPECT_EQ(PlanGpuSlots({"0", "1", "2"}, 1), (Gpus{"0"}));
+  EXPECT_EQ(PlanGpuSlots({"0", "1"}, 3), (Gpus{"0", "1", "0"})) << "on purpose: small trials share a GPU";
+  EXPECT_EQ(PlanGpuSlots({}, 4), Gpus{}) << "no GPU is made up";
+}
+
 AttemptFacts Exited(int code) {
   AttemptFacts facts;
   facts.exit = ExitStatus{.code = code, .signal = 0};

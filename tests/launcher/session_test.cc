@@ -110,6 +110,20 @@ TEST_F(SessionTest, ASweepThatGrowsRunsOnlyWhatIsNewAndASecondSweepSharesTrials)
   EXPECT_EQ(CountFakeEvents(Events(), "start"), 6);
 }
 
+TEST_F(SessionTest, ASweepForGpusRunsOnThemOrSaysWhyItCannot) {
+  WriteSweep(1, "s", "[run]\ndevice = \"cuda\"\n");
+  Set("CUDA_VISIBLE_DEVICES", "6,7");
+  const Finished without = Start({"run", temp_ / "sweep.toml", "--no-report"})->Wait();
+  EXPECT_EQ(without.code, 2) << without.output;
+  EXPECT_NE(without.output.find("the fake driver sees no GPU; fake more of them"), std::string::npos)
+      << without.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 0);
+  Set("FAKE_GPUS", "8");
+  const Finished with = Start({"run", temp_ / "sweep.toml", "--no-report"})->Wait();
+  EXPECT_EQ(with.code, 0) << with.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "gpus-6"), 2) << "training, then pruning, on the first slot";
+}
+
 TEST_F(SessionTest, ACrashIsRetriedFromTheCheckpoint) {
   Set("FAKE_DIE_AT", "2");
   Set("FAKE_ATTEMPT", "1");

@@ -5,6 +5,9 @@
 
 #include <random>
 
+#include "cluster/base/gpu_report.h"
+#include "cluster/base/run_program.h"
+#include "kernels/backend.h"
 #include "tests/support/temp_dir.h"
 #include "tests/trainer/trainer_process.h"
 #include "tests/trainer/training_support.h"
@@ -83,6 +86,40 @@ class TrainerProgram : public ::testing::Test {
 TempDir* TrainerProgram::shared_ = nullptr;
 StageConfig* TrainerProgram::config_ = nullptr;
 std::string* TrainerProgram::digest_ = nullptr;
+
+TEST_F(TrainerProgram, AnswersAProbeWithOneReportWhateverTheMachine) {
+  const std::string trainer = std::string(HEADSWEEP_BINARY_DIR) + "/headsweep-trainer";
+  for (const char* visible : {"", "0", "NoDevFiles"}) {
+    SCOPED_TRACE(visible);
+    const ProgramResult result =
+        RunProgram({trainer, "--probe"}, 60, /*merge_errors=*/true, {{"CUDA_VISIBLE_DEVICES", visible}});
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    const auto report = FindGpuReport(result.output);
+    ASSERT_TRUE(report) << result.output;
+    EXPECT_EQ(result.output, ToJson(*report) + "\n");
+    EXPECT_TRUE(report->problem || !report->devices.empty()) << "no device, and no reason";
+    if (std::string(visible) != "0") {
+      EXPECT_TRUE(report->devices.empty());
+    }
+  }
+}
+
+// A machine without a usable GPU, whatever the reason: the program says which, and trains on the CPU as every
+// other test here.
+TEST_F(TrainerProgram, OnCudaWithoutAUsableGpuFailsWithTheReasonAndTheRemedy) {
+  const GpuReport report = ProbeGpus();
+  if (!report.devices.empty()) GTEST_SKIP() << "there is a GPU here";
+  StageConfig config = *config_;
+  config.run.device = "cuda";
+  WriteConfig(config);
+  TrainerProcess trainer = Start(true);
+  EXPECT_EQ(trainer.Wait(), report.cuda_build ? 71 : 2);
+  ASSERT_FALSE(trainer.messages.empty());
+  const auto& done = trainer.messages.back();
+  EXPECT_EQ(done.at("cause"), report.cuda_build ? "device" : "configuration");
+  EXPECT_THAT(done.at("message").get<std::string>(), HasSubstr(report.problem->message));
+  EXPECT_THAT(done.at("message").get<std::string>(), HasSubstr(report.problem->remedy));
+}
 
 TEST_F(TrainerProgram, TellsItsAgentFromHelloToDone) {
   TrainerProcess trainer = Start(true);
@@ -229,7 +266,6 @@ TEST_F(TrainerProgram, FailuresHaveACauseAMessageAndAnExitCode) {
        2,
        "configuration",
        "has fingerprint"},
-      {"no such device", [](StageConfig& c) { c.run.device = "cuda"; }, {}, 2, "configuration", "cuda"},
       {"little memory",
        [](StageConfig&) {},
        {{"HEADSWEEP_MEMORY_LIMIT", "210000"}},

@@ -212,9 +212,10 @@ TEST_F(Training, TooLittleMemorySaysHowMuchIsNeededAndWhatWouldFit) {
   config.train.micro_batch = 0;
   config.train.batch = 64;
   const ModelShape shape = MakeModelShape(config, corpus_.vocabulary);
-  EXPECT_NO_THROW(RequireTrainingMemory(*backend, shape, config.train, TrainingBytes(*backend, shape, 64)));
+  EXPECT_NO_THROW(
+      RequireTrainingMemory(*backend, shape, config.train, {.process = TrainingBytes(*backend, shape, 64)}));
   try {
-    RequireTrainingMemory(*backend, shape, config.train, TrainingBytes(*backend, shape, 20));
+    RequireTrainingMemory(*backend, shape, config.train, {.process = TrainingBytes(*backend, shape, 20)});
     FAIL();
   } catch (const std::bad_alloc& error) {
     EXPECT_THAT(error.what(), HasSubstr(std::to_string(TrainingBytes(*backend, shape, 64)) + " bytes"));
@@ -225,6 +226,30 @@ TEST_F(Training, TooLittleMemorySaysHowMuchIsNeededAndWhatWouldFit) {
   RecordingReporter reporter;
   EXPECT_THROW(trial.Run(reporter), OutOfMemory);
   ::unsetenv("HEADSWEEP_MEMORY_LIMIT");
+}
+
+TEST_F(Training, ADeviceOfItsOwnHoldsTheModelAndTheProcessTheCheckpoints) {
+  const auto backend = MakeBackend({"cpu", 1});
+  StageConfig config = SmallStage();
+  config.train.micro_batch = 0;
+  config.train.batch = 64;
+  const ModelShape shape = MakeModelShape(config, corpus_.vocabulary);
+  const std::int64_t host = CheckpointBytes(shape);
+  const auto complaint = [&](std::int64_t process, std::int64_t device) -> std::string {
+    try {
+      RequireTrainingMemory(*backend, shape, config.train, {.process = process, .device = device});
+    } catch (const OutOfMemory& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(complaint(host, ModelBytes(*backend, shape, 64)), "");
+  const std::string small_device = complaint(host, ModelBytes(*backend, shape, 20));
+  EXPECT_THAT(small_device,
+              HasSubstr(std::to_string(ModelBytes(*backend, shape, 64)) + " bytes) on the device"));
+  EXPECT_THAT(small_device, HasSubstr("train.micro_batch = 16 would fit"));
+  EXPECT_THAT(complaint(host, ModelBytes(*backend, shape, 1) - 1), HasSubstr("a GPU with more memory"));
+  EXPECT_THAT(complaint(host - 1, ModelBytes(*backend, shape, 64)), HasSubstr("for checkpoints"));
 }
 
 // Real text: the loss of a small model falls well below that of guessing by frequency.

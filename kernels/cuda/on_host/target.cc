@@ -12,4 +12,6 @@ std::string DescribeTarget(int) {
   return fmt::format("cuda-on-host: CUDA kernels on the CPU, threads {}", ToString(CurrentThreadOrder()));
 }
 
+std::optional<std::int64_t> FreeTargetMemory() { return std::nullopt; }
+
 }  // namespace headsweep::cuda_on_host

@@ -1,0 +1,26 @@
+# The kernels: compiled for the CPU by on_host/CMakeLists.txt in every build, for cards by nvcc.cmake in builds with CUDA.
+set(HEADSWEEP_CUDA_KERNELS
+  attention.cu
+  attention_launch.cu
+  attention_bf16_16.cu
+  attention_bf16_32.cu
+  attention_bf16_64.cu
+  attention_bf16_96.cu
+  attention_bf16_128.cu
+  attention_bf16_256.cu
+  attention_bf16_512.cu
+  attention_float_16.cu
+  attention_float_32.cu
+  attention_float_64.cu
+  attention_float_96.cu
+  attention_float_128.cu
+  attention_float_256.cu
+  attention_float_512.cu
+  elementwise.cu
+  embedding.cu
+  layer_norm.cu
+  linear.cu
+  loss.cu
+  memory.cu
+  optimizer.cu
+  reductions.cu)
