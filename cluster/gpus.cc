@@ -46,19 +46,18 @@ std::string ReadEntry(std::string_view entry, std::string_view kind) {
 // "0-3,6" and "[0-3]" as "0,1,2,3,6"; anything else is left as it is.
 std::string ExpandRanges(std::string_view list) {
   if (list.starts_with('[') && list.ends_with(']')) list = list.substr(1, list.size() - 2);
-  std::string expanded;
+  std::vector<std::string> expanded;
   for (const std::string_view part : Split(list)) {
     const auto dash = part.find('-', 1);
-    const auto first = LeadingNumber(part);
-    const auto last = dash == std::string_view::npos ? std::nullopt : LeadingNumber(part.substr(dash + 1));
-    const std::string separator = expanded.empty() ? "" : ",";
-    if (!first || !last || *last < *first || *last - *first >= kMostGpus) {
-      expanded += separator + std::string(part);
+    const int first = LeadingNumber(part).value_or(-1);
+    const int last = dash == std::string_view::npos ? -1 : LeadingNumber(part.substr(dash + 1)).value_or(-1);
+    if (first < 0 || last < first || last - first >= kMostGpus) {
+      expanded.emplace_back(part);
       continue;
     }
-    for (int i = *first; i <= *last; ++i) expanded += (i == *first ? separator : ",") + std::to_string(i);
+    for (int i = first; i <= last; ++i) expanded.push_back(std::to_string(i));
   }
-  return expanded;
+  return fmt::format("{}", fmt::join(expanded, ","));
 }
 
 }  // namespace

@@ -14,11 +14,12 @@ target_include_directories(headsweep_kernels_cuda SYSTEM PRIVATE
   ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${HEADSWEEP_CUBLAS_INCLUDE})
 target_compile_options(headsweep_kernels_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CXX>:-std=c++20 -Wall -Wextra -Wshadow>
-  $<$<COMPILE_LANGUAGE:CUDA>:-O3 --diag-suppress=20012 -Xcompiler=-Wall>
+  $<$<COMPILE_LANGUAGE:CUDA>:--diag-suppress=20012 -Xcompiler=-Wall>
   $<$<BOOL:${HEADSWEEP_WERROR}>:$<IF:$<COMPILE_LANGUAGE:CUDA>,--Werror=all-warnings,-Werror>>)
 find_library(HEADSWEEP_CUDART cudart_static REQUIRED HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES} ${HEADSWEEP_CUBLAS_FOLDERS})
 target_link_libraries(headsweep_kernels_cuda
-  PRIVATE headsweep_kernels fmt::fmt ${HEADSWEEP_CUDART} Threads::Threads rt ${CMAKE_DL_LIBS})
+  PRIVATE fmt::fmt
+  INTERFACE $<LINK_ONLY:headsweep_kernels> ${HEADSWEEP_CUDART} Threads::Threads rt ${CMAKE_DL_LIBS})
 list(JOIN CMAKE_CUDA_ARCHITECTURES "," architectures)
 list(JOIN HEADSWEEP_CUBLAS_FOLDERS ":" cublas_folders)
 set_source_files_properties(${folder}/device.cc PROPERTIES COMPILE_DEFINITIONS HEADSWEEP_CUDA_ARCHITECTURES="${architectures}")
