@@ -127,11 +127,15 @@ class ThreadCollective final : public Collective {
   ThreadCollective(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
   int rank() const override { return rank_; }
   int world_size() const override { return meeting_.ranks(); }
+  std::string description() const override { return "threads of this process"; }
   void AllReduceSum(double* values, std::int64_t count) override { meeting_.AddUp(rank_, values, count); }
   void AllReduceSum(float*, std::int64_t) override { throw Unsupported("float sums between threads"); }
   void Broadcast(void*, std::int64_t, int) override { throw Unsupported("broadcast between threads"); }
   std::vector<std::string> AllGather(const std::string&) override {
     throw Unsupported("gather between threads");
+  }
+  void AllGatherShards(void*, std::int64_t, std::int64_t) override {
+    throw Unsupported("shards between threads");
   }
   void Wait() override {}
   void Barrier() override {}

@@ -93,14 +93,15 @@ class RecordingReporter final : public Reporter {
 // One trial's directory; Run() is one attempt.
 class Trial {
  public:
-  Trial(const std::string& workspace, const PreparedCorpus& corpus, StageConfig config)
-      : corpus_(corpus), config_(std::move(config)), root_(workspace) {}
+  Trial(const std::string& workspace, const PreparedCorpus& corpus, StageConfig config,
+        BackendOptions backend = {})
+      : corpus_(corpus), config_(std::move(config)), root_(workspace), backend_(std::move(backend)) {}
 
   StageOutcome Run(Reporter& reporter, StageOutcome (*stage)(const StageContext&) = RunTrainStage) {
     ++attempt_;
     const std::string attempt_directory = directory() + "/attempt-" + std::to_string(attempt_);
     FileSystem::Real().CreateDirectories(attempt_directory);
-    const auto backend = MakeBackend({"cpu", 1});
+    const auto backend = MakeBackend(backend_);
     const auto collective = MakeSingleProcessCollective();
     return stage({.config = config_,
                   .trials_root = root_ + "/trials",
@@ -128,6 +129,7 @@ class Trial {
   const PreparedCorpus& corpus_;
   StageConfig config_;
   std::string root_;
+  BackendOptions backend_;
   int attempt_ = 0;
 };
 
