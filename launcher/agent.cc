@@ -6,6 +6,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <list>
@@ -33,13 +34,15 @@ constexpr std::chrono::milliseconds kTick(50);
 constexpr double kProgressInterval = 0.2;  // a trainer that talks more is thinned out
 constexpr double kWaitingInterval = 5;     // how often to say that a trial waits for another launcher
 constexpr double kLeftoverTimeout = 10;
+constexpr double kPeerKillGrace = 1;  // processes whose peer is gone have nothing to save
 
-// One attempt of a stage on this node, from "start" to "ended".
+// One process of an attempt of a stage, from "start" to "ended".
 struct Running {
   std::string stage;
   int attempt = 0;
-  std::vector<int> slots;
-  TrialLock lock;
+  int rank = 0, world = 1, local_rank = 0;
+  int slot = 0;
+  std::shared_ptr<TrialLock> lock;  // of the node of rank 0, shared by its ranks
   int directory =
       0;           // number of its attempt-<n>; differs from attempt when another sweep worked on the trial
   pid_t pid = -1;  // -1: it waits for the trial's lock
@@ -49,7 +52,10 @@ struct Running {
   nlohmann::json progress;  // the latest, not yet sent
   double last_progress_sent = -1e9;
 
-  std::string tag() const { return stage + "/" + std::to_string(attempt); }
+  std::string tag() const {
+    const std::string whole = stage + "/" + std::to_string(attempt);
+    return world == 1 ? whole : whole + "/" + std::to_string(rank);
+  }
 };
 
 }  // namespace
@@ -75,14 +81,17 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     if (type == message::kWelcome) return OnWelcome(message);
     if (type == message::kEnd) return OnEnd(message::Flag(message, "clean"));
     if (type == message::kStart) return OnStart(message);
-    if (type != message::kStop && type != message::kKill) return;
-    Running* running =
-        Find(message::Text(message, "stage"), static_cast<int>(message::Integer(message, "attempt")));
-    if (running == nullptr) return;  // over already: its end is on the way
-    if (type == message::kStop) {
-      Stop(*running);
-    } else {
-      Kill(*running, message::Text(message, "reason"));
+    if (type != message::kStop && type != message::kKill && type != message::kRendezvous) return;
+    // None: over already, and its end is on the way.
+    for (Running* running :
+         Find(message::Text(message, "stage"), static_cast<int>(message::Integer(message, "attempt")))) {
+      if (type == message::kStop) {
+        Stop(*running);
+      } else if (type == message::kKill) {
+        Kill(*running, message::Text(message, "reason"));
+      } else {
+        Publish(*running, message);
+      }
     }
   }
 
@@ -151,43 +160,88 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
 
   // --- Attempts
   // -----------------------------------------------------------------------------------------------------------
-  Running* Find(const std::string& stage, int attempt) {
+  // This node's processes of an attempt, by rank.
+  std::vector<Running*> Find(const std::string& stage, int attempt) {
+    std::vector<Running*> found;
     for (Running& running : attempts)
-      if (running.stage == stage && running.attempt == attempt) return &running;
-    return nullptr;
+      if (running.stage == stage && running.attempt == attempt) found.push_back(&running);
+    return found;
   }
+  std::vector<Running*> GangOf(const Running& running) { return Find(running.stage, running.attempt); }
 
   void OnStart(const nlohmann::json& message) {
-    Running& running = attempts.emplace_back();
-    running.stage = message::Text(message, "stage");
-    running.attempt = static_cast<int>(message::Integer(message, "attempt"));
-    for (const auto& slot : message.value("slots", nlohmann::json::array()))
-      running.slots.push_back(slot.get<int>());
-    if (ending) {
-      running.facts.killed_because = kKilledByUser;
-      return FinishUnstarted(running);
+    const std::vector<int> ranks = message.value("ranks", std::vector<int>{0});
+    const std::vector<int> on_slots = message.value("slots", std::vector<int>{});
+    const auto lock = std::make_shared<TrialLock>();
+    std::vector<Running*> gang;
+    for (std::size_t i = 0; i < ranks.size() && i < on_slots.size(); ++i) {
+      Running& running = attempts.emplace_back();
+      running.stage = message::Text(message, "stage");
+      running.attempt = static_cast<int>(message::Integer(message, "attempt"));
+      running.world = message.value("world", 1);
+      running.directory = static_cast<int>(message::Integer(message, "directory"));
+      running.rank = ranks[i];
+      running.local_rank = static_cast<int>(i);
+      running.slot = on_slots[i];
+      running.lock = lock;
+      gang.push_back(&running);
     }
-    TryLaunch(running);
+    if (gang.empty()) return;
+    if (!ending) return TryLaunch(*gang.front());
+    for (Running* running : gang) {
+      running->facts.killed_because = kKilledByUser;
+      FinishUnstarted(*running);
+    }
   }
 
-  // Starts the trainer, or waits (to be tried again by Tick) while another launcher of this workspace works
-  // on the trial.
-  void TryLaunch(Running& running) {
+  // Starts this node's processes of the attempt, or waits (to be tried again by Tick) while another launcher
+  // of this workspace works on the trial. The node of rank 0 answers for the trial: the others follow it.
+  void TryLaunch(Running& first) {
+    std::vector<Running*> gang = GangOf(first);
+    std::size_t launched = 0;
     try {
-      if (!running.lock.TryLock(workspace->TrialLock(running.stage))) {
-        if (running.last_progress_sent < 0)
-          LogInfo("trial {} is being run by another launcher of this workspace; waiting for it",
-                  running.stage);
-        ReportWaiting(running);
+      if (first.rank == 0 && !first.lock->TryLock(workspace->TrialLock(first.stage))) {
+        if (first.last_progress_sent < 0)
+          LogInfo("trial {} is being run by another launcher of this workspace; waiting for it", first.stage);
+        ReportWaiting(first);
         return;
       }
-      if (files.Exists(workspace->TrialResult(running.stage)))
-        return Finish(running);  // the other one has finished it
-      Launch(running);
+      if (first.rank == 0 && files.Exists(workspace->TrialResult(first.stage))) {
+        for (Running* running : gang) Finish(*running);  // the other one has finished it
+        return;
+      }
+      PickDirectory(gang);
+      if (first.rank == 0 && first.world > static_cast<int>(gang.size()))
+        Send({{message::kType, message::kLaunched},
+              {"stage", first.stage},
+              {"attempt", first.attempt},
+              {"directory", first.directory}});
+      for (; launched < gang.size(); ++launched) Launch(*gang[launched]);
+      for (Running* running : gang) running->lock.reset();  // the trainers hold it now
     } catch (const Error& error) {
-      running.facts.done_message = error.what();
-      Finish(running);
+      for (; launched < gang.size(); ++launched) {
+        gang[launched]->facts.done_message = error.what();
+        Finish(*gang[launched]);
+      }
     }
+  }
+
+  void PickDirectory(const std::vector<Running*>& gang) {
+    const std::string& stage = gang.front()->stage;
+    int directory = gang.front()->directory;
+    if (directory == 0) {
+      directory = gang.front()->attempt;
+      while (files.Exists(workspace->AttemptDirectory(stage, directory))) ++directory;
+    }
+    files.CreateDirectories(workspace->AttemptDirectory(stage, directory));
+    for (Running* running : gang) running->directory = directory;
+  }
+
+  // log.txt of rank 0, log-<rank>.txt beside it of the others.
+  std::string LogOf(const Running& running) const {
+    if (running.rank == 0) return workspace->AttemptLog(running.stage, running.directory);
+    return JoinPath(workspace->AttemptDirectory(running.stage, running.directory),
+                    fmt::format("log-{}.txt", running.rank));
   }
 
   void ReportWaiting(Running& running) {
@@ -203,40 +257,31 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
   }
 
   void Launch(Running& running) {
-    running.directory = running.attempt;
-    while (files.Exists(workspace->AttemptDirectory(running.stage, running.directory))) ++running.directory;
-    files.CreateDirectories(workspace->AttemptDirectory(running.stage, running.directory));
-
     ProcessSpec spec;
     spec.command = {options.trainer, workspace->TrialConfig(running.stage),
                     "--workspace",   workspace->root(),
                     "--attempt",     std::to_string(running.directory),
                     "--control-fd",  std::to_string(kControlDescriptor),
                     "--threads",     std::to_string(threads)};
-    spec.log_path = workspace->AttemptLog(running.stage, running.directory);
+    spec.log_path = LogOf(running);
     spec.control_channel = true;
-    spec.kept_descriptor = running.lock.descriptor();
-    bool bound = true;
-    for (const int slot : running.slots) {
-      const std::vector<int>& cpus = slots.at(static_cast<std::size_t>(slot));
-      spec.cpus.insert(spec.cpus.end(), cpus.begin(), cpus.end());
-      bound = bound && !cpus.empty();
-    }
+    spec.kept_descriptor = running.lock->descriptor();
+    spec.cpus = slots.at(static_cast<std::size_t>(running.slot));
     spec.environment = {
         {kTagSweep, workspace->SweepDirectory(sweep)},
         {kTagStage, running.tag()},
         {kTagLauncher, ProcessIdentity(::getpid())},
+        {"RANK", std::to_string(running.rank)},
+        {"WORLD_SIZE", std::to_string(running.world)},
+        {"LOCAL_RANK", std::to_string(running.local_rank)},
         {"OMP_NUM_THREADS", std::to_string(threads)},
         {"OMP_PROC_BIND", "false"},  // the slot's affinity is enough; binding again would stack threads
-        {"OMP_WAIT_POLICY", bound ? "active" : "passive"}};
-    std::vector<std::string> gpus;
-    for (const int slot : running.slots)
-      if (!slot_gpus.empty()) gpus.push_back(slot_gpus.at(static_cast<std::size_t>(slot)));
-    if (!gpus.empty())
-      spec.environment.emplace_back("CUDA_VISIBLE_DEVICES", fmt::format("{}", fmt::join(gpus, ",")));
+        {"OMP_WAIT_POLICY", spec.cpus.empty() ? "passive" : "active"}};
+    if (!slot_gpus.empty())
+      spec.environment.emplace_back("CUDA_VISIBLE_DEVICES",
+                                    slot_gpus.at(static_cast<std::size_t>(running.slot)));
     const SpawnedProcess child = Spawn(spec);
     running.pid = child.pid;
-    running.lock = TrialLock();  // the trainer holds it now
     running.control = std::make_unique<ControlChannel>(
         loop, child.control,
         [this, &running](const nlohmann::json& message) { OnTrainer(running, message); });
@@ -248,7 +293,17 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     nlohmann::json report = message;
     report["stage"] = running.stage;
     report["attempt"] = running.attempt;
-    if (type == control::kHello || type == control::kProgress) {
+    if (type == control::kDone) {
+      running.facts.said_done = true;
+      running.facts.done_outcome = message::Text(message, "outcome");
+      running.facts.done_cause = message::Text(message, "cause");
+      running.facts.done_message = message::Text(message, "message");
+      running.facts.done_summary = message::Text(message, "summary");
+    } else if (type == control::kRendezvous) {
+      OnPublished(running, std::move(report));
+    } else if (running.rank != 0) {
+      return;  // its peers wait for it in every step: what rank 0 says is true of all
+    } else if (type == control::kHello || type == control::kProgress) {
       report[message::kType] = message::kProgress;
       running.progress = std::move(report);
       FlushProgress(running);
@@ -259,13 +314,24 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
       report[message::kType] = message::kCheckpoint;
       report.erase("path");
       Send(std::move(report));
-    } else if (type == control::kDone) {
-      running.facts.said_done = true;
-      running.facts.done_outcome = message::Text(message, "outcome");
-      running.facts.done_cause = message::Text(message, "cause");
-      running.facts.done_message = message::Text(message, "message");
-      running.facts.done_summary = message::Text(message, "summary");
     }
+  }
+
+  // One process of a trial has set a key of its rendezvous: its peers here and, by way of the coordinator,
+  // elsewhere.
+  void OnPublished(const Running& from, nlohmann::json report) {
+    const std::vector<Running*> gang = GangOf(from);
+    for (Running* peer : gang)
+      if (peer != &from) Publish(*peer, report);
+    if (static_cast<int>(gang.size()) == from.world) return;
+    report[message::kType] = message::kRendezvous;
+    Send(std::move(report));
+  }
+  static void Publish(Running& to, const nlohmann::json& message) {
+    if (!to.control) return;
+    to.control->Send({{control::kType, control::kRendezvous},
+                      {"key", message::Text(message, "key")},
+                      {"value", message::Text(message, "value")}});
   }
 
   void FlushProgress(Running& running) {
@@ -279,7 +345,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     if (running.facts.asked_to_stop) return;
     running.facts.asked_to_stop = true;
     if (running.pid < 0) return;  // not started: Tick ends it
-    running.control->SendStop();
+    running.control->Send({{control::kType, control::kStop}});
     // The coordinator kills it before; this is for an agent whose coordinator died.
     running.terminate_at = clock.Monotonic() + options.timing.stop_grace + 2 * options.timing.kill_grace;
   }
@@ -290,12 +356,15 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     if (running.pid < 0) return;
     AppendToLog(running, "headsweep: killing it: " + reason + "; " + DescribeThreads(running.pid));
     SignalGroup(running.pid, SIGTERM);
-    running.kill_at = clock.Monotonic() + options.timing.kill_grace;
+    // Of such a trial there is nothing left to save.
+    const bool is_lost = reason == kKilledPeerFailed || reason == kKilledLeftBehind;
+    const double grace = options.timing.kill_grace;
+    running.kill_at = clock.Monotonic() + (is_lost ? std::min(grace, kPeerKillGrace) : grace);
   }
 
   void AppendToLog(const Running& running, const std::string& text) {
     try {
-      files.OpenForAppend(workspace->AttemptLog(running.stage, running.directory))->Append(text);
+      files.OpenForAppend(LogOf(running))->Append(text);
     } catch (const IoError& error) {
       LogWarning("{}", error.what());  // a report about a process that is lost anyway
     }
@@ -317,6 +386,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     Send({{message::kType, message::kEnded},
           {"stage", running.stage},
           {"attempt", running.attempt},
+          {"rank", running.rank},
           {"outcome", verdict.outcome},
           {"cause", verdict.cause},
           {"message", verdict.message},
@@ -380,18 +450,26 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
       }
     }
     ReapChildren();  // a SIGCHLD that was merged with another loses nothing
+    std::vector<Running*>
+        waiting;  // first of its gang each; launched below, since that may end all of a gang
     for (auto next = attempts.begin(); next != attempts.end();) {
       Running& running = *next++;
       if (running.pid < 0) {
         if (running.facts.asked_to_stop && running.facts.killed_because.empty())
           running.facts.killed_because = kKilledByUser;
-        running.facts.killed_because.empty() ? TryLaunch(running) : FinishUnstarted(running);
+        // The first of a gang speaks for all; a later one that is still here waits for it.
+        if (!running.facts.killed_because.empty()) {
+          FinishUnstarted(running);
+        } else if (GangOf(running).front() == &running) {
+          waiting.push_back(&running);
+        }
         continue;
       }
       FlushProgress(running);
       if (running.terminate_at && now >= *running.terminate_at) Kill(running, kKilledLateStop);
       if (running.kill_at && now >= *running.kill_at) SignalGroup(running.pid, SIGKILL);
     }
+    for (Running* first : waiting) TryLaunch(*first);
     if (workspace && now >= last_alive + options.timing.heartbeat) {
       last_alive = now;
       Send({{message::kType, message::kAlive}});

@@ -20,6 +20,8 @@ const char* CauseOfExit(int code) {
       return control::kCauseInputOutput;
     case control::kExitDevice:
       return control::kCauseDevice;
+    case control::kExitPeer:
+      return control::kCausePeer;
     default:
       return cause::kExit;
   }
@@ -47,7 +49,12 @@ AttemptVerdict JudgeAttempt(const AttemptFacts& facts) {
   if (!facts.exit) return Failed(kCauseStart, facts.done_message);
 
   const std::string ended = "the trainer ended with " + ToString(*facts.exit);
-  if (!facts.killed_because.empty()) return Stopped("killed: " + facts.killed_because);
+  // Who notices himself that his peers are gone may be told so a moment before he leaves: his own word
+  // counts.
+  const bool lost_peers =
+      facts.killed_because == kKilledPeerFailed || facts.killed_because == kKilledLeftBehind;
+  if (!facts.killed_because.empty() && !(lost_peers && facts.said_done))
+    return Stopped("killed: " + facts.killed_because);
   if (facts.said_done) {
     if (claims_result)
       return Failed(control::kCauseError,

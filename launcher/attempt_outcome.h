@@ -28,6 +28,8 @@ struct AttemptVerdict {
 // Why the agent itself kills.
 inline constexpr const char* kKilledByUser = "interrupted";
 inline constexpr const char* kKilledLateStop = "did not stop when asked";
+inline constexpr const char* kKilledPeerFailed = "another process of its trial failed";
+inline constexpr const char* kKilledLeftBehind = "the other processes of its trial have ended";
 inline constexpr const char* kKilledNoCoordinator = "the coordinator is lost";
 
 // A cause that only the agent gives: the program could not be started. The others are in failure_policy.h.

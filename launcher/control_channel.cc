@@ -7,7 +7,6 @@
 #include <cerrno>
 
 #include "launcher/messages.h"
-#include "trainer/control_protocol.h"
 
 namespace headsweep {
 
@@ -74,10 +73,31 @@ bool ControlChannel::ReadSome(std::size_t limit) {
   return true;
 }
 
-void ControlChannel::SendStop() {
-  const std::string line = message::Format({{control::kType, control::kStop}}) + "\n";
-  [[maybe_unused]] const ssize_t sent =
-      ::send(stream_.native_handle(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+void ControlChannel::Send(const nlohmann::json& message) {
+  if (!stream_.is_open()) return;
+  unsent_ += message::Format(message) + "\n";
+  if (!waits_for_room_) WriteSome();
+}
+
+void ControlChannel::WriteSome() {
+  while (!unsent_.empty()) {
+    const ssize_t sent =
+        ::send(stream_.native_handle(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      unsent_.erase(0, static_cast<std::size_t>(sent));
+    } else if (sent < 0 && errno == EAGAIN) {
+      break;
+    } else if (sent < 0 && errno != EINTR) {
+      unsent_.clear();  // the trainer is gone, or going
+    }
+  }
+  waits_for_room_ = !unsent_.empty();
+  if (!waits_for_room_) return;
+  stream_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                     [this, alive = std::weak_ptr<int>(alive_)](const boost::system::error_code& error) {
+                       if (error || alive.expired() || !stream_.is_open()) return;
+                       WriteSome();
+                     });
 }
 
 void ControlChannel::DrainAndClose() {

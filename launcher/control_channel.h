@@ -39,7 +39,9 @@ class ControlChannel {
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
 
-  void SendStop();  // a trainer that does not read is left to its deadline
+  // Returns at once; what a trainer does not read yet is kept for it. One that never reads is left to its
+  // deadline.
+  void Send(const nlohmann::json& message);
   // Hands on what has arrived so far and closes, although a grandchild may hold the other end open.
   void DrainAndClose();
   std::int64_t bad_lines() const { return parser_.bad_lines(); }
@@ -48,9 +50,12 @@ class ControlChannel {
   void WaitForBytes();
   // Reads at most `limit` bytes; false at the end of the stream.
   bool ReadSome(std::size_t limit);
+  void WriteSome();
   boost::asio::posix::stream_descriptor stream_;
   LineParser parser_;
   LineParser::Receiver receiver_;
+  std::string unsent_;
+  bool waits_for_room_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // a readiness that is queued already outlives this
 };
 

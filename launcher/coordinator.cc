@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "cluster/base/errors.h"
 #include "cluster/base/log.h"
 #include "launcher/failure_policy.h"
+#include "launcher/gang.h"
 #include "launcher/live_view.h"
 #include "launcher/messages.h"
 #include "launcher/progress_model.h"
@@ -20,6 +22,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick(200);
 constexpr double kLookSeconds = 1;  // between looks for requests, and between live views
+// Once a process of a trial has ended well, the others do within moments: all have left the last common
+// barrier.
+constexpr double kLingerSeconds = 0.5;
 
 struct Node {
   Link* link = nullptr;
@@ -28,6 +33,16 @@ struct Node {
   bool lost = false;
   bool declined = false;  // joined without slots
   double last_heard = 0;
+};
+
+// The processes of a stage's latest attempt.
+struct Live {
+  explicit Live(Gang members) : gang(std::move(members)) {}
+  Gang gang;
+  nlohmann::json published = nlohmann::json::object();  // their rendezvous
+  int directory = 0;                                    // number of the attempt's folder, once it is known
+  bool is_ending = false;                               // asked to stop or killed: nothing more is started
+  std::optional<double> linger_until;
 };
 
 // One line, however long the message was; the whole of it is in the journal and in the trial's log.
@@ -72,20 +87,37 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   void Do(const Record&) {}
 
   void Do(const StartAttempt& start) {
-    // The plan has only trials of one process (session.cc refuses others), so there is one node.
-    HEADSWEEP_CHECK(!start.slots.empty(), "attempt {} of {} has no slot", start.attempt.value(),
-                    start.stage.value());
-    const NodeId node = start.slots.front().node;
     files.CreateDirectories(workspace.Trial(start.stage.value()));
     WriteFileDurably(files, workspace.TrialConfig(start.stage.value()),
                      options.config_toml(start.stage, start.micro_batch_divisor));
-    nlohmann::json slots = nlohmann::json::array();
-    for (const SlotId& slot : start.slots) slots.push_back(slot.index);
+    const auto [at, is_new] = live.insert_or_assign(start.stage, Live(Gang(start.attempt, start.slots)));
+    // The node of rank 0 first: it gets the trial's lock, which may take long, and picks the folder.
+    StartOn(start.stage, at->second, start.slots.front().node);
+  }
+
+  void StartOn(const StageId& stage, Live& attempt, NodeId node) {
+    const std::vector<int> ranks = attempt.gang.RanksOn(node);
+    std::vector<int> slots;
+    for (const int rank : ranks) slots.push_back(attempt.gang.SlotOf(rank));
+    attempt.gang.OnStarted(node);
     Send(node, {{message::kType, message::kStart},
-                {"stage", start.stage.value()},
-                {"attempt", start.attempt.value()},
-                {"slots", slots}});
-    attempt_node[start.stage] = node;
+                {"stage", stage.value()},
+                {"attempt", attempt.gang.attempt().value()},
+                {"ranks", ranks},
+                {"slots", slots},
+                {"world", attempt.gang.size()},
+                {"directory", attempt.directory}});
+    for (const auto& [key, value] : attempt.published.items())
+      Send(node, Rendezvous(stage, attempt.gang.attempt(), key, value));
+  }
+
+  static nlohmann::json Rendezvous(const StageId& stage, Attempt attempt, const std::string& key,
+                                   const nlohmann::json& value) {
+    return {{message::kType, message::kRendezvous},
+            {"stage", stage.value()},
+            {"attempt", attempt.value()},
+            {"key", key},
+            {"value", value}};
   }
 
   void Do(const StopAttempt& stop) { SendToAttempt(stop.stage, stop.attempt, message::kStop, ""); }
@@ -112,11 +144,72 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   }
 
   void SendToAttempt(const StageId& stage, Attempt attempt, const char* type, const std::string& reason) {
-    const auto node = attempt_node.find(stage);
-    if (node == attempt_node.end()) return;
-    Send(
-        node->second,
-        {{message::kType, type}, {"stage", stage.value()}, {"attempt", attempt.value()}, {"reason", reason}});
+    Live* attempt_live = Find(stage, attempt);
+    if (attempt_live == nullptr) return;
+    attempt_live->is_ending = true;
+    for (const NodeId node : attempt_live->gang.nodes()) {
+      if (!attempt_live->gang.IsStarted(node)) continue;
+      Send(node, {{message::kType, type},
+                  {"stage", stage.value()},
+                  {"attempt", attempt.value()},
+                  {"reason", reason}});
+    }
+  }
+
+  Live* Find(const StageId& stage, Attempt attempt) {
+    const auto found = live.find(stage);
+    return found != live.end() && found->second.gang.attempt() == attempt ? &found->second : nullptr;
+  }
+
+  // --- Gangs
+  // --------------------------------------------------------------------------------------------------------------
+  // Rank 0 runs: now the other nodes start theirs.
+  void OnLaunched(const StageId& stage, Attempt attempt, int directory) {
+    Live* started = Find(stage, attempt);
+    if (started == nullptr || started->is_ending) return;
+    started->directory = directory;
+    for (const NodeId node : started->gang.nodes())
+      if (!started->gang.IsStarted(node)) StartOn(stage, *started, node);
+  }
+
+  void OnRendezvous(NodeId from, const StageId& stage, Attempt attempt, const std::string& key,
+                    const std::string& value) {
+    Live* meeting = Find(stage, attempt);
+    if (meeting == nullptr) return;
+    meeting->published[key] = value;
+    for (const NodeId node : meeting->gang.nodes())
+      if (node != from && meeting->gang.IsStarted(node)) Send(node, Rendezvous(stage, attempt, key, value));
+  }
+
+  void OnRankEnded(const StageId& stage, Attempt attempt, int rank, const AttemptVerdict& verdict) {
+    Live* ended = Find(stage, attempt);
+    if (ended == nullptr) return;
+    ended->gang.OnEnded(rank, verdict);
+    if (ended->gang.over()) return EndIfOver(stage, attempt);
+    if (ended->gang.any_failed()) {
+      SendToAttempt(stage, attempt, message::kKill, kKilledPeerFailed);
+    } else if (!ended->linger_until) {
+      ended->linger_until = clock.Monotonic() + kLingerSeconds;
+    }
+  }
+
+  void EndIfOver(const StageId& stage, Attempt attempt) {
+    const Live* ended = Find(stage, attempt);
+    if (ended == nullptr || !ended->gang.over()) return;
+    const AttemptVerdict verdict = ended->gang.Verdict();
+    live.erase(stage);
+    OnEnded({stage, attempt, verdict.outcome, verdict.cause, verdict.message, verdict.summary});
+  }
+
+  void EndLingering(double now) {
+    std::vector<std::pair<StageId, Attempt>> late;
+    for (auto& [stage, attempt] : live) {
+      if (!attempt.linger_until || now < *attempt.linger_until) continue;
+      attempt.linger_until.reset();
+      late.push_back({stage, attempt.gang.attempt()});
+    }
+    for (const auto& [stage, attempt] : late)
+      SendToAttempt(stage, attempt, message::kKill, kKilledLeftBehind);
   }
 
   // --- The agents' messages
@@ -149,8 +242,15 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     } else if (type == message::kCheckpoint) {
       Handle(AttemptCheckpointed{stage, attempt, message::Integer(message, "step")});
     } else if (type == message::kEnded) {
-      OnEnded({stage, attempt, message::Text(message, "outcome"), message::Text(message, "cause"),
-               message::Text(message, "message"), message::Text(message, "summary")});
+      OnRankEnded(stage, attempt, static_cast<int>(message::Integer(message, "rank")),
+                  {.outcome = message::Text(message, "outcome"),
+                   .cause = message::Text(message, "cause"),
+                   .message = message::Text(message, "message"),
+                   .summary = message::Text(message, "summary")});
+    } else if (type == message::kLaunched) {
+      OnLaunched(stage, attempt, static_cast<int>(message::Integer(message, "directory")));
+    } else if (type == message::kRendezvous) {
+      OnRendezvous(from, stage, attempt, message::Text(message, "key"), message::Text(message, "value"));
     } else if (type == message::kSignal) {
       // Every rank may get the signal; only a second one to the coordinator itself means "at once".
       if (!core.stopping()) RequestStop(message::Text(message, "name") + " on " + node.host);
@@ -168,10 +268,9 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   }
 
   void OnEnded(const AttemptEnded& end) {
-    const auto known = attempt_node.contains(end.stage);
-    const StageState before = known ? core.status(end.stage).state : StageState::kWaiting;
+    const StageState before = core.status(end.stage).state;
     Handle(end);
-    if (!known || before != StageState::kRunning) return;
+    if (before != StageState::kRunning) return;
     const StageStatus& status = core.status(end.stage);
     const std::string name = end.stage.value() + " " + options.describe(end.stage);
     switch (status.state) {
@@ -220,8 +319,9 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       node.link->Forget(id);
       const std::string reason = fmt::format("nothing heard for {:.0f} s", now - node.last_heard);
       display.Always(fmt::format("node {} ({}) is lost: {}", id.value(), node.host, reason));
-      Handle(NodeLost{id, reason});
+      LoseNode(id, reason);
     }
+    EndLingering(now);
     Handle(headsweep::Tick{});
     Refresh();
     if (now < next_look) return;
@@ -285,6 +385,17 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     return snapshot.total_flops > 0 ? snapshot.finished_flops / snapshot.total_flops : 0;
   }
 
+  void LoseNode(NodeId node, const std::string& reason) {
+    std::vector<std::pair<StageId, Attempt>> hit;
+    for (auto& [stage, attempt] : live) {
+      if (attempt.gang.RanksOn(node).empty()) continue;
+      attempt.gang.OnNodeLost(node);
+      hit.push_back({stage, attempt.gang.attempt()});
+    }
+    Handle(NodeLost{node, reason});  // the core has the rest of a gang killed
+    for (const auto& [stage, attempt] : hit) EndIfOver(stage, attempt);
+  }
+
   void Refresh() {
     if (core.ended()) return;
     const ProgressSnapshot snapshot = Snapshot(core);
@@ -316,7 +427,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   std::function<void(int, bool)> on_end;
   ProgressModel progress;
   std::map<NodeId, Node> nodes;
-  std::map<StageId, NodeId> attempt_node;  // where the latest attempt runs
+  std::map<StageId, Live> live;
   std::map<StageId, LiveTrial> last_progress;
   double last_tick = 0, next_look = 0;
 };

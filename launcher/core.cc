@@ -205,7 +205,8 @@ void Core::Fail(int stage, const std::string& reported, const AttemptEnded& even
   if (entry.run == Run::kKilling) {
     cause = entry.kill_cause;  // what we killed it for, not how it died
   } else if (entry.run == Run::kStopping &&
-             (cause == cause::kSignal || cause == cause::kExit || cause == cause::kHang)) {
+             (cause == cause::kSignal || cause == cause::kExit || cause == cause::kHang ||
+              cause == control::kCausePeer)) {
     cause = cause::kStopped;  // Ctrl-C and the batch system reach the trainers too
   }
   Verdict verdict = VerdictOn(cause);

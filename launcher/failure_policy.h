@@ -27,7 +27,8 @@ enum class Verdict {
 //   input-output                       kPauseSweep     the disk is full for everybody
 //   stopped, lost-node                 kRetryFree      the machine's doing
 //   out-of-memory                      kRetryCharged   with micro-batches of half the size
-//   signal, exit, error, device, hang  kRetryCharged
+//   signal, exit, error, device, hang,
+//   peer                               kRetryCharged
 //   anything else                      kRetryCharged
 Verdict VerdictOn(std::string_view cause);
 

@@ -4,20 +4,25 @@
 //
 // coordinator -> agent
 //   welcome     {workspace, sweep, threads, device} first of all; the agent answers with join. device: of the
-//   trials,
-//               "cuda" (slots are GPUs) or "cpu"
-//   start       {stage, attempt, slots: [index]}   trials/<id>/config.toml is written
+//               trials, "cuda" (slots are GPUs) or "cpu"
+//   start       {stage, attempt, ranks: [rank], slots: [index], world, directory}
+//               trials/<id>/config.toml is written. The node of rank 0 first (directory 0: it picks the attempt's
+//               folder); the others of a gang once that one has said launched
 //   stop        {stage, attempt}                   checkpoint and leave
 //   kill        {stage, attempt, reason}           reason: attempt_outcome.h, or the core's
+//   rendezvous  {stage, attempt, key, value}       for the trial's processes on that node; see trainer/collective.h
 //   alive       {}                                 answer to the agent's alive
 //   end         {clean}                            leave; clean: every rank lives, so MPI_Finalize is safe
 // agent -> coordinator
 //   join        {host, slots, problem}             no slots: problem says why, and what to do
 //   alive       {}                                 every second
+//   progress, evaluation and checkpoint are what rank 0 says
 //   progress    {stage, attempt, phase, step, steps, loss, tokens_per_second}
 //   evaluation  {stage, attempt, step, split, nll, perplexity_per_word}
 //   checkpoint  {stage, attempt, step}
-//   ended       {stage, attempt, outcome, cause, message, summary}
+//   launched    {stage, attempt, directory}        rank 0 runs, of a gang over several nodes
+//   rendezvous  {stage, attempt, key, value}       of one of the trial's processes
+//   ended       {stage, attempt, rank, outcome, cause, message, summary}
 //   signal      {name}                             this rank was asked to stop (scancel, time limit)
 #pragma once
 
@@ -39,6 +44,8 @@ inline constexpr const char* kJoin = "join";
 inline constexpr const char* kProgress = "progress";
 inline constexpr const char* kEvaluation = "evaluation";
 inline constexpr const char* kCheckpoint = "checkpoint";
+inline constexpr const char* kLaunched = "launched";
+inline constexpr const char* kRendezvous = "rendezvous";
 inline constexpr const char* kEnded = "ended";
 inline constexpr const char* kSignal = "signal";
 

@@ -24,14 +24,7 @@ const char* KindName(StageKind kind) { return kind == StageKind::kTrain ? "train
 PlannedSweep PlanSweep(Sweep sweep, const FingerprintOf& fingerprint_of) {
   PlannedSweep planned{.sweep = sweep, .plan = MakePlan(sweep, fingerprint_of), .index = {}};
   for (std::size_t i = 0; i < planned.plan.stages.size(); ++i) {
-    const StageConfig& config = planned.plan.stages[i].config;
-    planned.index.emplace(config.id, i);
-    if (config.run.devices != 1)
-      throw ConfigError(
-          {Diagnostic{sweep.file(), 0, 0,
-                      fmt::format("run.devices = {}: this version trains each trial in one process; leave it "
-                                  "at 1 (run.threads gives the process more CPU threads)",
-                                  config.run.devices)}});
+    planned.index.emplace(planned.plan.stages[i].config.id, i);
   }
   return planned;
 }
@@ -86,9 +79,11 @@ std::string PlannedSweep::Describe(const std::string& id) const {
 std::string PlannedSweep::ConfigToml(const std::string& stage, int divisor) const {
   StageConfig smaller = config(stage);
   if (divisor > 1) {
-    const int size = smaller.train.micro_batch > 0 ? smaller.train.micro_batch : smaller.train.batch;
+    const int share =
+        (smaller.train.batch + smaller.run.devices - 1) / smaller.run.devices;  // of one process
+    const int size = smaller.train.micro_batch > 0 ? std::min(smaller.train.micro_batch, share) : share;
     int micro_batch = std::max(1, size / divisor);
-    while (smaller.train.batch % micro_batch != 0) --micro_batch;
+    while (share % micro_batch != 0) --micro_batch;
     smaller.train.micro_batch = micro_batch;
   }
   return FormatStageConfig(smaller);

@@ -99,11 +99,12 @@ Arguments Parse(const SubCommand& command, const std::vector<std::string>& words
 }  // namespace
 
 std::vector<SubCommand> AllCommands() {
-  std::vector<SubCommand> commands = {
-      MakeRunCommand(),      MakeResumeCommand(), MakeStatusCommand(), MakeWatchCommand(),
-      MakeExplainCommand(),  MakeLogsCommand(),   MakeCancelCommand(), MakePauseCommand(),
-      MakeContinueCommand(), MakeRetryCommand(),  MakeExpandCommand(), MakeCollectCommand(),
-      MakeReportCommand(),   MakeDataCommand(),   MakeDoctorCommand(), MakeReadResultsCommand()};
+  std::vector<SubCommand> commands = {MakeRunCommand(),    MakeResumeCommand(),     MakeStatusCommand(),
+                                      MakeWatchCommand(),  MakeExplainCommand(),    MakeLogsCommand(),
+                                      MakeCancelCommand(), MakePauseCommand(),      MakeContinueCommand(),
+                                      MakeRetryCommand(),  MakeExpandCommand(),     MakeCollectCommand(),
+                                      MakeReportCommand(), MakeDataCommand(),       MakeDoctorCommand(),
+                                      MakePlanCommand(),   MakeReadResultsCommand()};
   for (SubCommand& command : commands)
     command.options.add_options()("help,h", po::bool_switch(), "this text");
   return commands;

@@ -47,6 +47,7 @@ SubCommand MakeContinueCommand();
 SubCommand MakeRetryCommand();
 SubCommand MakeDataCommand();
 SubCommand MakeDoctorCommand();
+SubCommand MakePlanCommand();
 SubCommand MakeReadResultsCommand();
 
 std::vector<SubCommand> AllCommands();

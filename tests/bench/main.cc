@@ -26,11 +26,13 @@ constexpr Suite kSuites[] = {
     {"products", "our matrix products beside oneDNN's", RunProducts},
     {"step", "a whole training step beside its matrix products alone, and the allocations of a step",
      RunStep},
+    {"collective", "a step of two processes: what exchanging gradients costs, with and without overlap",
+     RunCollective},
 };
 
 std::string SuiteList() {
   std::string list = "suites:\n";
-  for (const Suite& suite : kSuites) list += fmt::format("  {:<8} {}\n", suite.name, suite.help);
+  for (const Suite& suite : kSuites) list += fmt::format("  {:<10} {}\n", suite.name, suite.help);
   return list;
 }
 

@@ -19,5 +19,7 @@ Report RunOps(const Options& options);
 Report RunProducts(const Options& options);
 // A whole training step beside the GEMM skeleton of the same shapes, and the heap allocations of a step.
 Report RunStep(const Options& options);
+// A step of two processes: the time it waits for sums of gradients, with and without buckets that leave early.
+Report RunCollective(const Options& options);
 
 }  // namespace headsweep::bench

@@ -62,6 +62,27 @@ class AgentTest : public ::testing::Test {
     Tell({{"type", "start"}, {"stage", stage}, {"attempt", attempt}, {"slots", {slot}}});
   }
 
+  // `ranks` of a trial of `world` processes, on the slots of the same numbers.
+  void StartGang(const std::string& stage, std::vector<int> ranks, int world, int directory = 0) {
+    FileSystem::Real().CreateDirectories(workspace_.Trial(stage));
+    Tell({{"type", "start"},
+          {"stage", stage},
+          {"attempt", 1},
+          {"ranks", ranks},
+          {"slots", ranks},
+          {"world", world},
+          {"directory", directory}});
+  }
+  json EndOfRank(const std::string& stage, int rank) {
+    json end;
+    RunUntil(loop_, [&] {
+      for (const json& message : received_)
+        if (message["type"] == "ended" && message["stage"] == stage && message["rank"] == rank) end = message;
+      return !end.is_null();
+    });
+    return end;
+  }
+
   const json* Find(const std::string& type, const std::string& stage = "", int attempt = 1) const {
     for (const json& message : received_)
       if (message["type"] == type &&
@@ -202,6 +223,50 @@ TEST_F(AgentTest, ATrialThatAnotherLauncherRunsIsWaitedForAndNotRunTwice) {
   EXPECT_EQ(end["outcome"], "diverged") << "as the result says";
   EXPECT_NE(end["summary"].get<std::string>().find("read of a"), std::string::npos);
   EXPECT_EQ(CountFakeEvents(Events(), "start"), 0);
+}
+
+TEST_F(AgentTest, TheProcessesOfATrialMeetAndEachEndsOnItsOwn) {
+  StartAgent(3);
+  StartGang("a", {0, 1, 2}, 3);
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(EndOfRank("a", rank)["outcome"], "finished") << rank;
+  for (const char* what : {"met", "met-rank-1", "met-rank-2"})
+    EXPECT_EQ(CountFakeEvents(Events(), what), 1) << what;
+  EXPECT_EQ(Find("launched"), nullptr) << "all of it is here";
+  EXPECT_TRUE(FileSystem::Real().Exists(workspace_.AttemptDirectory("a", 1) + "/log-2.txt"));
+  int progress = 0;
+  for (const json& message : received_) progress += message["type"] == "checkpoint";
+  EXPECT_EQ(progress, 5) << "of rank 0 alone";
+}
+
+TEST_F(AgentTest, APartOfATrialWaitsForTheOtherNodesProcesses) {
+  StartAgent(2);
+  StartGang("a", {0, 1}, 3);
+  ASSERT_TRUE(RunUntil(loop_, [&] { return Find("launched", "a") != nullptr; }));
+  EXPECT_EQ((*Find("launched", "a"))["directory"], 1);
+  const auto published = [&] {
+    int count = 0;
+    for (const json& message : received_) count += message["type"] == "rendezvous";
+    return count;
+  };
+  ASSERT_TRUE(RunUntil(loop_, [&] { return published() == 2; }));
+  EXPECT_EQ(CountFakeEvents(Events(), "met"), 0);
+  Tell({{"type", "rendezvous"},
+        {"stage", "a"},
+        {"attempt", 1},
+        {"key", "place.2"},
+        {"value", std::string(100000, 'x')}});
+  for (const int rank : {0, 1}) EXPECT_EQ(EndOfRank("a", rank)["outcome"], "finished") << rank;
+}
+
+TEST_F(AgentTest, TheRestOfATrialWhosePeerFailedIsKilledSoonEvenIfItIgnoresTerm) {
+  environment_.Set("FAKE_GATE", temp_ / "gate");
+  environment_.Set("FAKE_IGNORE_TERM", "1");
+  StartAgent(2, {.kill_grace = 50});
+  StartGang("a", {0, 1}, 2);
+  ASSERT_TRUE(RunUntil(loop_, [&] { return CountFakeEvents(Events(), "step-1-rank-1") == 1; }));
+  Tell({{"type", "kill"}, {"stage", "a"}, {"attempt", 1}, {"reason", kKilledPeerFailed}});
+  for (const int rank : {0, 1}) EXPECT_EQ(EndOfRank("a", rank)["outcome"], "stopped") << rank;
+  EXPECT_EQ(TaggedHere("a/1/0") + TaggedHere("a/1/1"), 0);
 }
 
 TEST_F(AgentTest, AnAttemptNeverWritesIntoTheFolderOfAnotherOne) {

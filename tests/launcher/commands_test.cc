@@ -65,17 +65,6 @@ TEST_F(CommandsTest, AWrongSweepNamesEveryComplaintAndTouchesNothing) {
   EXPECT_FALSE(std::filesystem::exists(workspace));
 }
 
-TEST_F(CommandsTest, WhatThisVersionCannotRunIsRefusedBeforeAnythingIsWritten) {
-  WriteSmallCorpus(temp_ / "text.txt", 100);
-  WriteSweep("name = \"s\"\n[task]\ncorpus = \"./text.txt\"\n[run]\ndevices = 2\n");
-  const std::string workspace = temp_ / "runs";
-  const Finished run =
-      Do({"run", temp_ / "sweep.toml", "--workspace", workspace}, {{"HEADSWEEP_TRAINER", FakeTrainerPath()}});
-  EXPECT_EQ(run.code, 2);
-  EXPECT_TRUE(Has(run, "run.devices")) << run.output;
-  EXPECT_FALSE(std::filesystem::exists(workspace));
-}
-
 TEST_F(CommandsTest, AMissingTrainerIsNamedWithTheRemedy) {
   WriteSweep("name = \"s\"\n");
   const Finished run = Do({"run", temp_ / "sweep.toml", "--workspace", temp_ / "runs"},

@@ -9,6 +9,7 @@
 
 #include "cluster/base/errors.h"
 #include "launcher/agent.h"
+#include "launcher/attempt_outcome.h"
 #include "launcher/messages.h"
 #include "tests/launcher/launcher_fixture.h"
 
@@ -220,6 +221,93 @@ TEST_F(CoordinatorTest, FirstAsksThenKills) {
   EXPECT_EQ(link.Count(NodeId(0), "kill"), 1);
   link.Say(NodeId(0), {{"type", "ended"}, {"stage", "t0"}, {"attempt", 1}, {"outcome", "stopped"}});
   ASSERT_TRUE(RunUntil(loop_, [&] { return exit_code_.has_value(); }));
+  EXPECT_EQ(exit_code_, kExitResumable);
+}
+
+class GangCoordinatorTest : public CoordinatorTest {
+ protected:
+  // Two nodes with one slot each, and a trial of two processes whose rank 0 was told to start on node 0.
+  void StartGang(Timing timing = {}) {
+    std::vector<StageSpec> plan = Plan(1);
+    plan[0].slots = 2;
+    Start({&local_, &remote_}, plan, timing);
+    local_.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 1}});
+    remote_.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"slots", 1}});
+    ASSERT_EQ(local_.Count(NodeId(0), "start"), 1);
+    EXPECT_EQ(remote_.Count(NodeId(1), "start"), 0) << "rank 0's node has not got the trial's lock yet";
+  }
+  void BothRun() {
+    local_.Say(NodeId(0), {{"type", "launched"}, {"stage", "t0"}, {"attempt", 1}, {"directory", 7}});
+    ASSERT_EQ(remote_.Count(NodeId(1), "start"), 1);
+  }
+  static json Ended(int rank, const std::string& outcome, const std::string& cause = "",
+                    const std::string& text = "", int attempt = 1) {
+    return {{"type", "ended"},    {"stage", "t0"},  {"attempt", attempt}, {"rank", rank},
+            {"outcome", outcome}, {"cause", cause}, {"message", text},    {"summary", "{}"}};
+  }
+  json Last(ScriptedLink& link, const std::string& type) {
+    json last;
+    for (const auto& [node, message] : link.sent)
+      if (message["type"] == type) last = message;
+    return last;
+  }
+  StageState State() { return coordinator_->core().status(StageId("t0")).state; }
+
+  ScriptedLink local_{{NodeId(0)}}, remote_{{NodeId(1)}};
+};
+
+TEST_F(GangCoordinatorTest, RankZeroStartsFirstAndEveryKeyReachesTheOtherNode) {
+  StartGang();
+  local_.Say(NodeId(0),
+             {{"type", "rendezvous"}, {"stage", "t0"}, {"attempt", 1}, {"key", "early"}, {"value", "1"}});
+  BothRun();
+  EXPECT_EQ(Last(remote_, "start")["ranks"], json({1}));
+  EXPECT_EQ(Last(remote_, "start")["directory"], 7);
+  EXPECT_EQ(Last(remote_, "rendezvous")["key"], "early") << "set before the node was told to start";
+  remote_.Say(NodeId(1),
+              {{"type", "rendezvous"}, {"stage", "t0"}, {"attempt", 1}, {"key", "late"}, {"value", "2"}});
+  EXPECT_EQ(Last(local_, "rendezvous")["value"], "2");
+  EXPECT_EQ(remote_.Count(NodeId(1), "rendezvous"), 1) << "not back to where it came from";
+  remote_.Say(NodeId(1), Ended(1, "finished"));
+  EXPECT_EQ(State(), StageState::kRunning) << "rank 0 is still there";
+  local_.Say(NodeId(0), Ended(0, "finished"));
+  ASSERT_TRUE(RunUntil(loop_, [&] { return exit_code_.has_value(); }));
+  EXPECT_EQ(exit_code_, kExitDone);
+}
+
+TEST_F(GangCoordinatorTest, ADeadProcessHasTheOthersKilledAndItsOwnCauseIsTheTrials) {
+  StartGang();
+  BothRun();
+  local_.Say(NodeId(0), Ended(0, "failed", "peer", "all-reduce failed"));  // heard before the death itself
+  EXPECT_EQ(remote_.Count(NodeId(1), "kill"), 1);
+  EXPECT_EQ(Last(remote_, "kill")["reason"], kKilledPeerFailed);
+  EXPECT_EQ(State(), StageState::kRunning);
+  remote_.Say(NodeId(1), Ended(1, "failed", "signal", "signal 9"));
+  EXPECT_EQ(State(), StageState::kReady);
+  EXPECT_EQ(coordinator_->core().status(StageId("t0")).cause, "signal");
+  EXPECT_NE(coordinator_->core().status(StageId("t0")).message.find("rank 1 of 2"), std::string::npos);
+  EXPECT_EQ(coordinator_->core().status(StageId("t0")).failures, 1) << "one failure, not one a process";
+  remote_.Say(NodeId(1), Ended(1, "failed", "error", "a late word"));  // fenced
+  EXPECT_EQ(coordinator_->core().status(StageId("t0")).failures, 1);
+}
+
+TEST_F(GangCoordinatorTest, ALostNodeHasTheRestOfTheGangKilled) {
+  StartGang({.kill_grace = 0.05, .node_timeout = 0.8});
+  BothRun();
+  ASSERT_TRUE(RunUntil(loop_, [&] { return local_.Count(NodeId(0), "kill") == 1; }));
+  EXPECT_EQ(State(), StageState::kRunning);
+  local_.Say(NodeId(0), Ended(0, "stopped", "", "killed"));
+  EXPECT_EQ(State(), StageState::kReady);
+  EXPECT_EQ(coordinator_->core().status(StageId("t0")).failures, 0) << "not the trial's fault";
+}
+
+TEST_F(GangCoordinatorTest, AStopBeforeTheSecondNodeStartsNeverStartsIt) {
+  StartGang();
+  coordinator_->RequestStop("Ctrl-C");
+  local_.Say(NodeId(0), {{"type", "launched"}, {"stage", "t0"}, {"attempt", 1}, {"directory", 1}});
+  local_.Say(NodeId(0), Ended(0, "failed", "peer", "asked to stop before the trial began"));
+  ASSERT_TRUE(RunUntil(loop_, [&] { return exit_code_.has_value(); }));
+  EXPECT_EQ(remote_.Count(NodeId(1), "start"), 0);
   EXPECT_EQ(exit_code_, kExitResumable);
 }
 

@@ -4,8 +4,11 @@
 //   FAKE_EVENTS FAKE_EVENTS=FILE        one line an event: "<stage> <attempt> start|step-<k>|finish"
 //   FAKE_GATE=FILE          waits after FAKE_GATE_AT (default 1) steps until FILE exists; still obeys stop
 //   and SIGTERM
-// and faults, in processes that FAKE_ATTEMPT (default: all) and FAKE_ONCE=FILE (whoever creates FILE first)
-// pick:
+//   RANK, WORLD_SIZE        of several: all meet over the control channel before the first step; only rank 0
+//   writes,
+//                           the others leave when the result is there
+// and faults, in processes that FAKE_ATTEMPT (default: all), FAKE_RANK (default: all) and FAKE_ONCE=FILE
+// (whoever creates FILE first) pick:
 //   FAKE_DIE_AT=k           SIGKILLs itself after k steps
 //   FAKE_EXIT_AT=k:code     exits without "done"
 //   FAKE_FAIL_AT=k:cause    says done{failed, cause}
@@ -33,6 +36,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <string>
 
 #include "cluster/base/gpu_report.h"
@@ -72,7 +76,8 @@ class FakeTrainer {
       if (argv[i] == std::string("--attempt")) attempt_ = std::atoi(argv[i + 1]);
       if (argv[i] == std::string("--control-fd")) control_ = std::atoi(argv[i + 1]);
     }
-    faulty_ = (Env("FAKE_ATTEMPT").empty() || Number("FAKE_ATTEMPT", 0) == attempt_) && ClaimOnce();
+    faulty_ = (Env("FAKE_ATTEMPT").empty() || Number("FAKE_ATTEMPT", 0) == attempt_) &&
+              (Env("FAKE_RANK").empty() || Number("FAKE_RANK", 0) == rank_) && ClaimOnce();
   }
 
   int Run() {
@@ -81,6 +86,7 @@ class FakeTrainer {
     std::ifstream(trial_ / "checkpoint") >> step;
     Event("start");
     if (const char* gpus = std::getenv("CUDA_VISIBLE_DEVICES")) Event(std::string("gpus-") + gpus);
+    if (world_ > 1) Meet();
     if (faulty_ && !Env("FAKE_SPAWN").empty()) SpawnGrandchild();
     Say({{"type", "hello"},
          {"pid", ::getpid()},
@@ -97,7 +103,7 @@ class FakeTrainer {
       if (step == Number("FAKE_GATE_AT", 1)) WaitForGate();
       if (StopAsked(0)) return Stop();
       ++step;
-      Save(step);
+      if (rank_ == 0) Save(step);
       Say({{"type", "checkpoint"}, {"step", step}, {"path", (trial_ / "checkpoint").string()}});
       Say({{"type", "progress"},
            {"phase", "train"},
@@ -108,6 +114,7 @@ class FakeTrainer {
       Event("step-" + std::to_string(step));
     }
     if (faulty_ && !Env("FAKE_CLAIM").empty()) return Done("finished", "", ""), 0;
+    if (rank_ != 0) return WaitForResult();
     headsweep::Provenance provenance;
     provenance.stage_id = stage_;
     provenance.kind = "train";
@@ -122,6 +129,34 @@ class FakeTrainer {
   }
 
  private:
+  // Says where it is, and hears where the others are.
+  void Meet() const {
+    Say({{"type", "rendezvous"},
+         {"key", "place." + std::to_string(rank_)},
+         {"value", std::string(100000, 'x')}});
+    std::string received;
+    std::set<std::string> met;
+    while (static_cast<int>(met.size()) < world_ - 1) {
+      char bytes[4096];
+      const ssize_t n = ::recv(control_, bytes, sizeof bytes, 0);
+      if (n <= 0) std::_Exit(69);
+      received.append(bytes, static_cast<std::size_t>(n));
+      for (auto end = received.find('\n'); end != std::string::npos; end = received.find('\n')) {
+        const json message = json::parse(received.substr(0, end));
+        received.erase(0, end + 1);
+        if (message.at("type") == "stop") std::_Exit(75);
+        if (message.at("value").get<std::string>().size() == 100000) met.insert(message.at("key"));
+      }
+    }
+    Event("met");
+  }
+  int WaitForResult() const {
+    while (!fs::exists(trial_ / "result.h5")) {
+      if (StopAsked(2)) return Stop();
+    }
+    Done("finished", "", "");
+    return 0;
+  }
   bool ClaimOnce() const {
     const std::string marker = Env("FAKE_ONCE");
     if (marker.empty()) return true;
@@ -136,7 +171,8 @@ class FakeTrainer {
   void Event(const std::string& what) const {
     const std::string file = Env("FAKE_EVENTS");
     if (file.empty()) return;
-    const std::string line = stage_ + " " + std::to_string(attempt_) + " " + what + "\n";
+    const std::string of_rank = rank_ == 0 ? "" : "-rank-" + std::to_string(rank_);
+    const std::string line = stage_ + " " + std::to_string(attempt_) + " " + what + of_rank + "\n";
     const int fd = ::open(file.c_str(), O_CREAT | O_APPEND | O_WRONLY, 0666);
     if (::write(fd, line.data(), line.size()) < 0) std::abort();
     ::close(fd);
@@ -203,6 +239,7 @@ class FakeTrainer {
   fs::path trial_;
   std::string stage_;
   int attempt_ = 0, control_ = -1;
+  int rank_ = Number("RANK", 0), world_ = Number("WORLD_SIZE", 1);
   bool faulty_ = false;
 };
 
