@@ -40,11 +40,13 @@ struct Range {
 };
 
 enum class KeyUse {
-  kIdentity,   // part of a stage's identity; may be an axis
-  kDataName,   // may be an axis; the fingerprint of the data stands for it in the identity
-  kExecution,  // how to run, not what is computed: no axis, not in the identity
-  kPruning,    // [prune]: part of a prune stage's identity; no axis of [grid]
-  kInternal,   // only in config.toml, in the identity
+  kIdentity,       // part of a stage's identity; may be an axis
+  kLaterIdentity,  // the same, but its default means what was done before there was the key, and leaves the
+                   // identity as it was
+  kDataName,       // may be an axis; the fingerprint of the data stands for it in the identity
+  kExecution,      // how to run, not what is computed: no axis, not in the identity
+  kPruning,        // [prune]: part of a prune stage's identity; no axis of [grid]
+  kInternal,       // only in config.toml, in the identity
 };
 
 struct KeySpec {
@@ -61,9 +63,12 @@ struct KeySpec {
     return type == KeyType::kInteger || type == KeyType::kNumber || type == KeyType::kHeads;
   }
   bool in_identity() const {
-    return use == KeyUse::kIdentity || use == KeyUse::kPruning || use == KeyUse::kInternal;
+    return use == KeyUse::kIdentity || use == KeyUse::kLaterIdentity || use == KeyUse::kPruning ||
+           use == KeyUse::kInternal;
   }
-  bool may_be_axis() const { return use == KeyUse::kIdentity || use == KeyUse::kDataName; }
+  bool may_be_axis() const {
+    return use == KeyUse::kIdentity || use == KeyUse::kLaterIdentity || use == KeyUse::kDataName;
+  }
 };
 
 std::vector<KeySpec> MakeKeyTable();  // schema_table.cc; use AllKeys()

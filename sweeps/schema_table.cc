@@ -115,8 +115,8 @@ std::vector<KeySpec> MakeKeyTable() {
        "attempts beyond the first that a trial's own failures may cost", FIELD(run.retries)},
       {"run.threads", kInteger, "1", Between(1, 4096), {}, kExecution,
        "CPU threads of one process", FIELD(run.threads)},
-      {"run.device", kText, "cpu", kAny, {"cpu", "cuda"}, kExecution,
-       "where the mathematics runs", FIELD(run.device)},
+      {"run.device", kText, "cpu", kAny, {"cpu", "cuda", "cuda-on-host"}, kExecution,
+       "where the mathematics runs; cuda-on-host: the CUDA kernels on the CPU, slowly, for tests", FIELD(run.device)},
       {"run.bucket_megabytes", kInteger, "25", Between(0, 1 << 16), {}, kExecution,
        "gradients leave in buckets of at least that size while the backward pass runs; 0 = at its end",
        FIELD(run.bucket_megabytes)},
@@ -124,6 +124,8 @@ std::vector<KeySpec> MakeKeyTable() {
        "gradients on their way between processes; bfloat16 halves the bytes and rounds every sum", FIELD(run.wire)},
       {"run.shard_optimizer", kBoolean, "false", kAny, {}, kExecution,
        "each process keeps the optimiser state of its share of the parameters alone", FIELD(run.shard_optimizer)},
+      {"run.precision", kText, "float32", kAny, {"float32", "bfloat16"}, kLaterIdentity,
+       "of activations and products; bfloat16 needs cuda and keeps float32 master weights", FIELD(run.precision)},
   };
 }
 // clang-format on

@@ -146,6 +146,7 @@ std::string CanonicalJson(const StageConfig& config) {
   std::map<std::string, std::map<std::string, std::string>> sections;
   for (const KeySpec& key : AllKeys()) {
     if (!key.in_identity() || (key.use == KeyUse::kPruning && config.kind != StageKind::kPrune)) continue;
+    if (key.use == KeyUse::kLaterIdentity && GetField(key, config) == GetField(key, StageConfig())) continue;
     const auto [section, name] = SplitKey(key.name);
     sections[section][name] = ToJson(GetField(key, config));
   }

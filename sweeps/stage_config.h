@@ -1,6 +1,6 @@
 // StageConfig: the resolved, typed configuration of one unit of work. Every field has a key in the sweep
 // language and in a trial's config.toml (sweeps/schema_table.cc is the table: key, type, default, allowed
-// range, help). A stage's identity is a hash of the canonical form of this struct (without the run section),
+// range, help). A stage's identity is a hash of the canonical form of this struct (of the run section only precision),
 // the data's fingerprint and the numerics version.
 #pragma once
 
@@ -67,16 +67,17 @@ struct PruneConfig {
   std::uint64_t seed = 0;           // of order "random"; 0 for the others
 };
 
-// How to run it, not what it is: never part of the identity.
+// How to run it, not what it is: not part of the identity, except precision, which changes numbers.
 struct RunConfig {
   int devices = 1;
   int retries = 2;
   int threads = 1;  // CPU threads per process
-  std::string device = "cpu";
+  std::string device = "cpu";  // BackendOptions::device
   // Of several processes: gradients leave in buckets of at least that much (0 = one, at the end), as values of that type.
   int bucket_megabytes = 25;
   std::string wire = "float32";  // "float32" | "bfloat16"
   bool shard_optimizer = false;  // each process keeps the optimiser state of its share of the parameters (ZeRO-1)
+  std::string precision = "float32";  // "float32" | "bfloat16" (CUDA only)
 };
 
 struct StageConfig {

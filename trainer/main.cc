@@ -89,7 +89,7 @@ std::optional<Options> ParseOptions(int argc, char** argv) {
          "folder of trials and data");
   option("attempt", po::value(&options.attempt)->default_value(0, "next free"), "number of this attempt");
   option("threads", po::value(&options.threads)->default_value(0, "run.threads of CONFIG"), "CPU threads");
-  option("device", po::value(&options.device)->default_value("", "run.device of CONFIG"), "cpu");
+  option("device", po::value(&options.device)->default_value("", "run.device of CONFIG"), "cpu, cuda or cuda-on-host");
   option("control-fd", po::value(&options.control_fd)->default_value(-1, "none"),
          "descriptor of a launcher's channel");
   option("probe", "print what GPUs there are, or why there are none, as JSON (cluster/base/gpu_report.h)");
@@ -155,7 +155,8 @@ StageOutcome RunStageOf(const Options& options, AgentChannel* channel) {
     throw ConfigError(fmt::format("train.batch = {} cannot be shared out to WORLD_SIZE={} processes",
                                   config.train.batch, world.world_size));
   config.run.devices = world.world_size;
-  const auto backend = MakeBackend({.device = config.run.device, .threads = config.run.threads});
+  const auto backend = MakeBackend(
+      {.device = config.run.device, .threads = config.run.threads, .precision = config.run.precision});
   const Meeting meeting = MeetPeers(world, config.run, *backend, channel);
   const TrialDirectories trial = AgreeOnDirectories(options, config, *meeting.collective);
   StartLog(LogName(config, trial.attempt, world));
