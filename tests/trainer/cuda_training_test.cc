@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -102,6 +104,42 @@ TEST_F(CudaTraining, TenStepsImportanceAndPruningEqualTheCpusInFloat32UnderEvery
 TEST_F(CudaTraining, TenStepsImportanceAndPruningAreNearTheCpusInBfloat16) {
   const Results expected = Run("cpu", TenSteps(), {}, "random");
   ExpectNear(Run("half", TenSteps(), {"cuda-on-host", 1, "bfloat16"}, "random"), expected, 2e-2);
+}
+
+// The same on a card: what cluster/gpu_check.sh runs. Skips where there is none, unless
+// HEADSWEEP_REQUIRE_CUDA=1.
+class CudaTrainingOnCard : public CudaTraining {
+ protected:
+  void SetUp() override {
+    const GpuReport report = ProbeGpus();
+    if (report.devices.empty()) {
+      const char* required = std::getenv("HEADSWEEP_REQUIRE_CUDA");
+      ASSERT_STRNE(required != nullptr ? required : "", "1") << report.problem->message;
+      GTEST_SKIP() << report.problem->message;
+    }
+    CudaTraining::SetUp();
+  }
+  static void Print(const Results& card, const Results& cpu) {
+    for (std::size_t i = 0; i < card.train.steps.size() && i < cpu.train.steps.size(); ++i)
+      std::printf("step %2zu  card %.6f  cpu %.6f  difference %+.1e\n", i + 1, card.train.steps[i].loss,
+                  cpu.train.steps[i].loss, card.train.steps[i].loss - cpu.train.steps[i].loss);
+  }
+};
+
+TEST_F(CudaTrainingOnCard, TenStepsImportanceAndPruningEqualTheCpusInFloat32) {
+  const StageConfig config = TenSteps();
+  const Results expected = Run("cpu", config, {}, "importance");
+  const Results card = Run("card", config, {"cuda", 1, "float32"}, "importance");
+  Print(card, expected);
+  ExpectNear(card, expected, 1e-4);
+}
+
+TEST_F(CudaTrainingOnCard, TenStepsImportanceAndPruningAreNearTheCpusInBfloat16) {
+  const StageConfig config = TenSteps();
+  const Results expected = Run("cpu", config, {}, "random");
+  const Results card = Run("half", config, {"cuda", 1, "bfloat16"}, "random");
+  Print(card, expected);
+  ExpectNear(card, expected, 2e-2);
 }
 
 }  // namespace
