@@ -117,12 +117,13 @@ std::vector<Times> MeasureTorch(const Options& options, const std::vector<Attent
     return times;
   }
   const char* device = options.device == "cuda" ? "cuda" : "cpu";
-  std::vector<std::pair<std::string, std::string>> environment;  // python3 is the machine's own: not with libraries we carry
-  if (const char* outer = std::getenv("HEADSWEEP_OUTER_LIBRARY_PATH")) environment = {{"LD_LIBRARY_PATH", outer}};
+  std::vector<std::pair<std::string, std::string>>
+      environment;  // python3 is the machine's own: not with libraries we carry
+  if (const char* outer = std::getenv("HEADSWEEP_OUTER_LIBRARY_PATH"))
+    environment = {{"LD_LIBRARY_PATH", outer}};
   try {
     const ProgramResult result = RunProgram({"python3", "-c", kTorchScript, device, options.precision, lines},
-                                            120, /*merge_errors=*/true,
-                   environment);
+                                            120, /*merge_errors=*/true, environment);
     std::istringstream output(result.output);
     Times row;
     while (times.size() < cases.size() && output >> row.forward >> row.backward) times.push_back(row);

@@ -65,7 +65,7 @@ Report RunDeviceStep(const Options& options) {
   TrainingStep step(shape, device);
   const double time = MedianSeconds(
       step.backend(), [&] { step.Step(); }, options.seconds);
-  const double flops = TrainingStepFlops(TrainingStep::Shape(shape), shape.B);
+  const double flops = TrainingStepFlops(ModelShapeOf(shape), shape.B);
   Report report;
   report.suite = "step";
   report.machine = step.backend().description();

@@ -23,6 +23,7 @@ struct Suite {
 
 constexpr Suite kSuites[] = {
     {"ops", "every op at a training step's shapes, beside a copy or a product of the same size", RunOps},
+    {"attention", "attention over head sizes and lengths, beside PyTorch's if python3 has it", RunAttention},
     {"products", "our matrix products beside oneDNN's", RunProducts},
     {"step", "a whole training step beside its matrix products alone, and the allocations of a step",
      RunStep},
@@ -46,13 +47,16 @@ const Suite* FindSuite(const std::string& name) {
 int Main(int argc, char** argv) {
   namespace po = boost::program_options;
   Options options;
-  std::string suite_name, json_file;
+  std::string suite_name, json_file, precision;
   po::options_description visible("options");
   visible.add_options()("help,h", "print this")("json", po::value(&json_file)->value_name("FILE"),
                                                 "also write JSON")(
       "threads", po::value(&options.threads)->multitoken()->value_name("N…"),
       "thread counts to compare (1 2)")("seconds", po::value(&options.seconds)->value_name("S"),
-                                        "measure each table at least this long (20)");
+                                        "measure each table at least this long (20)")(
+      "device", po::value(&options.device)->value_name("NAME"),
+      "cpu (default), cuda, or cuda-on-host (products: cpu only)")(
+      "precision", po::value(&precision)->value_name("NAME"), "float32 or bfloat16 (default on cuda)");
   po::options_description all;
   all.add(visible).add_options()("suite", po::value(&suite_name));
   po::positional_options_description positional;
@@ -76,6 +80,7 @@ int Main(int argc, char** argv) {
                SuiteList());
     return kExitUsage;
   }
+  options.precision = !precision.empty() ? precision : options.device == "cuda" ? "bfloat16" : "float32";
   const Report report = suite->run(options);
   fmt::print("{}", FormatReport(report));
   if (!json_file.empty()) FileSystem::Real().WriteFile(json_file, ReportJson(report));

@@ -3,51 +3,17 @@
 
 #include <memory>
 
-#include "kernels/backend.h"
+#include "tests/bench/device_suites.h"
 #include "tests/bench/gemm_skeleton.h"
 #include "tests/bench/measure.h"
 #include "tests/bench/onednn_gemm.h"
-#include "tests/bench/step_model.h"
 #include "tests/bench/suites.h"
+#include "tests/bench/training_step.h"
 #include "tests/support/allocations.h"
-#include "trainer/model.h"
-#include "trainer/optimizer.h"
 
 namespace headsweep::bench {
 
 namespace {
-
-// A model, its optimiser and a batch of random tokens; Step() is what the training loop does.
-class TrainingStep {
- public:
-  TrainingStep(const StepShape& s, int threads)
-      : backend_(MakeBackend({"cpu", threads})),
-        model_(*backend_, ModelShapeOf(s), s.B, Model::Purpose::kTrain),
-        optimizer_(model_, TrainConfig{}),
-        batch_(RandomBatch(s)) {
-    model_.Initialize(1);
-  }
-
-  void Step() {
-    ++step_;
-    ForwardBackwardOptions options;
-    options.gradient_scale = 1.0f / static_cast<float>(batch_.target_count);
-    options.step = step_;
-    model_.ZeroGradients();
-    model_.ForwardBackward(batch_, options);
-    optimizer_.GradientNorm();
-    optimizer_.Update(1e-4, step_);
-  }
-
-  Backend& backend() { return *backend_; }
-
- private:
-  std::unique_ptr<Backend> backend_;
-  Model model_;
-  Optimizer optimizer_;
-  Batch batch_;
-  std::int64_t step_ = 0;
-};
 
 // Allocations of one step, once every scratch buffer has its size. OpenMP keeps one team at a time, so steps
 // of another thread count in between would make it build a new one: these steps run alone.
@@ -61,6 +27,7 @@ testing::AllocationCount AllocationsOfAStep(TrainingStep& step) {
 }  // namespace
 
 Report RunStep(const Options& options) {
+  if (options.device != "cpu") return RunDeviceStep(options);
   const StepShape shape;
   Report report;
   report.suite = "step";
@@ -68,7 +35,7 @@ Report RunStep(const Options& options) {
   std::vector<std::unique_ptr<GemmSkeleton>> skeletons;
   std::vector<Candidate> candidates;
   for (const int threads : options.threads) {
-    steps.push_back(std::make_unique<TrainingStep>(shape, threads));
+    steps.push_back(std::make_unique<TrainingStep>(shape, BackendOptions{"cpu", threads}));
     skeletons.push_back(std::make_unique<GemmSkeleton>(shape, threads));
     candidates.push_back({"skeleton", [skeleton = skeletons.back().get()] { skeleton->Step(); }});
     candidates.push_back({"step", [step = steps.back().get()] { step->Step(); }});
