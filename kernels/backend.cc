@@ -32,7 +32,15 @@ std::unique_ptr<Backend> MakeBackend(const BackendOptions& options) {
     }
     return std::make_unique<CpuBackend>(options.threads);
   }
-  if (options.device == "cuda-on-host") return cuda_on_host::MakeCudaBackend(options);
+  if (options.device == "cuda-on-host") {
+#ifdef HEADSWEEP_WITH_CUDA_ON_HOST
+    return cuda_on_host::MakeCudaBackend(options);
+#else
+    throw Unsupported(
+        "device \"cuda-on-host\", for tests of the CUDA kernels, is not in this build; configure with "
+        "-DHEADSWEEP_CUDA_ON_HOST=ON");
+#endif
+  }
   if (options.device == "cuda") {
 #ifdef HEADSWEEP_CUDA
     return cuda::MakeCudaBackend(options);

@@ -50,10 +50,10 @@ const char* ToString(StageState state);
 
 // --- Events ---------------------------------------------------------------------------------------------------------------
 struct NodeJoined { NodeId node; std::string host; int slots = 1; };  // of a node that is there: changes nothing
-// Attempts that ran on that node alone are over. Of a gang that also has processes elsewhere, those are killed
-// (KillAttempt), and it is over when AttemptEnded says that the last of them is gone.
 // Every node that answered has no slots (no GPU, say): the sweep ends. Changes nothing once a node with slots has joined.
 struct NoSlots { std::string reason; };
+// Attempts that ran on that node alone are over. Of a gang that also has processes elsewhere, those are killed
+// (KillAttempt), and it is over when AttemptEnded says that the last of them is gone.
 struct NodeLost { NodeId node; std::string reason; };
 struct AttemptProgressed { StageId stage; Attempt attempt; std::int64_t step = 0, steps = 0; };  // also: still alive
 struct AttemptCheckpointed { StageId stage; Attempt attempt; std::int64_t step = 0; };

@@ -110,7 +110,12 @@ std::string NameProblem(const std::string& name, const std::vector<std::string>&
   if (candidates.size() > 1) {
     return fmt::format("\"{}\" may mean {} or {}: write the whole name", name, candidates[0], candidates[1]);
   }
-  const std::string nearest = Nearest(name, KeyNames());
+  std::vector<std::string> numbers = KeyNames();
+  std::erase_if(numbers, [](const std::string& key) {
+    const int known = FindKeyByAnyName(key);
+    return known >= 0 && AllKeys()[static_cast<std::size_t>(known)].type == KeyType::kText;
+  });
+  const std::string nearest = Nearest(name, numbers);
   return fmt::format("unknown name \"{}\"{}", name,
                      nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?");
 }

@@ -1,13 +1,15 @@
 // First include of every file that holds kernels: one source, compiled by nvcc for the card, or by a plain
 // C++ compiler (with HEADSWEEP_CUDA_ON_HOST defined) for tests on the CPU, where each CUDA thread is a fiber
 // (on_host/executor.h). Both compilations may be linked into one program, so everything lives in namespace
-// headsweep::HEADSWEEP_CUDA_NAMESPACE: `cuda` on the card, `cuda_on_host` on the CPU. C++17, as nvcc wants
-// it.
+// headsweep::HEADSWEEP_CUDA_NAMESPACE: `cuda` on the card, `cuda_on_host` on the CPU. C++17, as nvcc
+// wants it.
 //
-//   HS_SHARED(float, tile, [32][33]);        a __shared__ array; on the CPU full of NaN when a block begins
-//   HS_DYNAMIC_SHARED(float, buffer);        float* buffer, the launch's dynamic shared memory, 16-byte
-//   aligned HS_LAUNCH((kernel<float>), grid, block, shared_bytes, stream, x, n);     enqueues; CheckLaunch()
-//   tells what went wrong
+// clang-format off
+//   HS_SHARED(float, tile, [32][33]);   a __shared__ array; on the CPU full of NaN when a block begins
+//   HS_DYNAMIC_SHARED(float, buffer);   float* buffer, the launch's dynamic shared memory, 16-byte aligned
+//   HS_LAUNCH((kernel<float>), grid, block, shared_bytes, stream, x, n);
+//                                       enqueues; CheckLaunch() tells what went wrong
+// clang-format on
 //
 // Everything else is CUDA's own vocabulary: threadIdx, __syncthreads(), __shfl_xor_sync(), cudaMemcpyAsync()
 // and so on. What the CPU build knows of it is in on_host/vocabulary.h (device code) and on_host/runtime.h

@@ -3,10 +3,13 @@
 // with floating point type", "ldmatrix" and "cp.async"; the CPU's versions are in on_host/ptx.h. With lane =
 // 0..31, g = lane / 4, t = lane % 4, and two bf16 a register, the one with the lower index in the lower half:
 //
-//   A (16 x 16, row-major)   a[0] = A[g][2t, 2t+1]     a[1] = A[g+8][2t, 2t+1]   a[2] = A[g][2t+8, 2t+9] a[3]
-//   = A[g+8][2t+8, 2t+9] B (16 x 8)               b[0] = B[2t, 2t+1][g]     b[1] = B[2t+8, 2t+9][g] D (16 x
-//   8, float)        d[0] = D[g][2t]           d[1] = D[g][2t+1]         d[2] = D[g+8][2t]         d[3] =
-//   D[g+8][2t+1]
+// clang-format off
+//   A (16 x 16, row-major)   a[0] = A[g][2t, 2t+1]     a[1] = A[g+8][2t, 2t+1]
+//                            a[2] = A[g][2t+8, 2t+9]   a[3] = A[g+8][2t+8, 2t+9]
+//   B (16 x 8)               b[0] = B[2t, 2t+1][g]     b[1] = B[2t+8, 2t+9][g]
+//   D (16 x 8, float)        d[0] = D[g][2t]           d[1] = D[g][2t+1]
+//                            d[2] = D[g+8][2t]         d[3] = D[g+8][2t+1]
+// clang-format on
 //
 // All 32 lanes of a warp must call. sm_80 or later.
 #pragma once

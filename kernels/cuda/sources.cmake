@@ -1,4 +1,4 @@
-# The kernels: compiled for the CPU by on_host/CMakeLists.txt in every build, for cards by nvcc.cmake in builds with CUDA.
+# The kernels: compiled for the CPU by on_host/CMakeLists.txt in every build with tests, for cards by nvcc.cmake in builds with CUDA.
 set(HEADSWEEP_CUDA_KERNELS
   attention.cu
   attention_launch.cu

@@ -462,6 +462,7 @@ class SimulatedWorld {
   }
 
   void Show(const NodeJoined& e) const { Trace("node {} joins with {} slots", e.node.value(), e.slots); }
+  void Show(const NoSlots& e) const { Trace("no node has a slot: {}", e.reason); }
   void Show(const NodeLost& e) const { Trace("node {} is lost", e.node.value()); }
   void Show(const AttemptProgressed& e) const {
     Trace("{} attempt {} is at step {}", e.stage.value(), e.attempt.value(), e.step);
