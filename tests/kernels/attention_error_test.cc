@@ -193,7 +193,7 @@ std::vector<BackendCase> Cuda() {
   std::vector<BackendCase> backends = OnHost();
   backends.push_back({"cuda_float", {"cuda", 1, "float32"}, 0});
   backends.push_back({"cuda_bf16", {"cuda", 1, "bfloat16"}, 0});
-  return backends;
+  return WhereDevicesAre(backends);
 }
 
 INSTANTIATE_TEST_SUITE_P(

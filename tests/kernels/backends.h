@@ -1,6 +1,7 @@
 // The backends and precisions that every op test runs on. To add one: a line in Backends(). The CUDA kernels
-// run on the CPU in both precisions under three thread orders (kernels/cuda/on_host/executor.h). A device
-// that is compiled out or absent skips visibly; with HEADSWEEP_REQUIRE_CUDA=1 that is a failure.
+// run on the CPU in both precisions under three thread orders (kernels/cuda/on_host/executor.h). Cards take
+// part where there is one; where there is none, OpSuite.RunsOnACard skips and says why. With
+// HEADSWEEP_REQUIRE_CUDA=1 their absence is a failure of every test.
 #pragma once
 
 #include <cstdlib>
@@ -31,6 +32,18 @@ inline std::vector<BackendCase> CpuBackends() {
   };
 }
 
+inline bool CardIsRequired() {
+  const char* require = std::getenv("HEADSWEEP_REQUIRE_CUDA");
+  return require != nullptr && std::string(require) == "1";
+}
+
+// Cases of device "cuda" only where a card is, or must be.
+inline std::vector<BackendCase> WhereDevicesAre(std::vector<BackendCase> backends) {
+  const bool cards = CardIsRequired() || !ProbeGpus().devices.empty();
+  if (!cards) std::erase_if(backends, [](const BackendCase& c) { return c.options.device == "cuda"; });
+  return backends;
+}
+
 inline std::vector<BackendCase> Backends() {
   using cuda_on_host::ThreadOrder;
   std::vector<BackendCase> backends = CpuBackends();
@@ -44,7 +57,7 @@ inline std::vector<BackendCase> Backends() {
   }
   backends.push_back({"cuda_float", {"cuda", 1, "float32"}, 3e-6});
   backends.push_back({"cuda_bf16", {"cuda", 1, "bfloat16"}, 0x1p-8});
-  return backends;
+  return WhereDevicesAre(backends);
 }
 
 struct OpenedBackend {
@@ -55,9 +68,8 @@ struct OpenedBackend {
 
 inline OpenedBackend OpenBackend(const BackendCase& c) {
   OpenedBackend opened;
-  const char* require = std::getenv("HEADSWEEP_REQUIRE_CUDA");
   cuda_on_host::SetThreadOrder(c.order);
-  opened.required = c.options.device != "cuda" || (require != nullptr && std::string(require) == "1");
+  opened.required = c.options.device != "cuda" || CardIsRequired();
   try {
     opened.backend = MakeBackend(c.options);
   } catch (const Unsupported& e) {
