@@ -70,8 +70,14 @@ CollectInput MakeCollectInput(const SweepState& state, const Workspace& workspac
     collected.state = state.StateOf(config.id);
     if (collected.state == "failed" && attempt != nullptr)
       collected.reason = attempt->cause + ": " + attempt->message;
-    if (collected.state == "skipped") collected.reason = status.message;
+    if (collected.state == "skipped" || collected.state == "early-stopped") collected.reason = status.message;
     if (files.Exists(result)) collected.result_path = result;
+    // What it had reached: the file of its last attempt, which was closed in order but not sealed.
+    if (collected.state == "early-stopped" && collected.result_path.empty()) {
+      const std::vector<int> attempts = workspace.Attempts(files, config.id);
+      if (!attempts.empty() && files.Exists(workspace.AttemptMetrics(config.id, attempts.back())))
+        collected.result_path = workspace.AttemptMetrics(config.id, attempts.back());
+    }
     collected.config_json = CanonicalJson(config);
     collected.columns = ConfigColumns(config);
     collected.points = stage.points;

@@ -239,6 +239,10 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
                               message::Number(message, "tokens_per_second")};
       Handle(AttemptProgressed{stage, attempt, message::Integer(message, "step"),
                                message::Integer(message, "steps")});
+    } else if (type == message::kEvaluation) {
+      if (message::Text(message, "split") == "valid")
+        Handle(AttemptEvaluated{stage, attempt, message::Integer(message, "step"),
+                                message::Number(message, options.metric.c_str())});
     } else if (type == message::kCheckpoint) {
       Handle(AttemptCheckpointed{stage, attempt, message::Integer(message, "step")});
     } else if (type == message::kEnded) {
@@ -277,6 +281,9 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       case StageState::kFinished:
       case StageState::kDiverged:
         display.Line(fmt::format("{} {}{}", ToString(status.state), name, Summary(end.summary)));
+        break;
+      case StageState::kEarlyStopped:
+        display.Line(fmt::format("stopped early {}: {}", name, status.message));
         break;
       case StageState::kFailed:
         display.Always(fmt::format("failed {} after {} attempts: {}: {}", name, status.attempt.value(),

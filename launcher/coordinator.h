@@ -27,6 +27,7 @@ struct CoordinatorOptions {
   std::string sweep;
   int threads = 1;             // of one trainer
   std::string device = "cpu";  // "cuda": a slot is a GPU
+  std::string metric = "perplexity_per_word";  // of an evaluation: what early stopping compares
   Timing timing;
   LockOwner launcher;  // this process: requests are addressed to it
   // A trial's config.toml, for a number of micro-batches `divisor` times that of the sweep file (after

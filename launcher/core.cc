@@ -33,10 +33,17 @@ int& CountOf(Core::Counts& counts, StageState state) {
       return counts.diverged;
     case StageState::kFailed:
       return counts.failed;
+    case StageState::kEarlyStopped:
+      return counts.early_stopped;
     case StageState::kSkipped:
       break;
   }
   return counts.skipped;
+}
+
+// Its flops are not among those that are still to be done.
+bool IsGivenUp(StageState state) {
+  return state == StageState::kFailed || state == StageState::kSkipped || state == StageState::kEarlyStopped;
 }
 
 }  // namespace
@@ -55,6 +62,8 @@ const char* ToString(StageState state) {
       return "diverged";
     case StageState::kFailed:
       return "failed";
+    case StageState::kEarlyStopped:
+      return "early-stopped";
     case StageState::kSkipped:
       break;
   }
@@ -163,6 +172,23 @@ void Core::On(const AttemptCheckpointed& event) {
   RecordEvent(journal::kCheckpointed, stage, {{"step", fmt::format("{}", event.step)}});
 }
 
+void Core::On(const AttemptEvaluated& event) {
+  const int stage = FindLive(event.stage, event.attempt);
+  if (stage < 0 || !early_stopping_.on()) return;
+  Entry& entry = At(stage);
+  const std::string& group = plan_[static_cast<std::size_t>(stage)].group;
+  if (group.empty()) return;
+  RecordEvent(journal::kEvaluated, stage,
+              {{"step", fmt::format("{}", event.step)}, {"value", fmt::format("{}", event.value)}});
+  early_stopping_.Observe(group, event.stage, event.step, event.value);
+  if (entry.spared || !entry.given_up.empty()) return;
+  const std::optional<std::string> why = early_stopping_.Judge(group, event.stage, event.step);
+  if (!why) return;
+  entry.given_up = *why;
+  RecordEvent(journal::kEarlyStopped, stage, {{"step", fmt::format("{}", event.step)}, {"reason", *why}});
+  Stop(stage);
+}
+
 void Core::On(const AttemptEnded& event) {
   const int stage = FindLive(event.stage, event.attempt);
   if (stage < 0) return;
@@ -194,7 +220,7 @@ void Core::Finish(int stage, StageState state, const AttemptEnded& event) {
     if (state == StageState::kFinished) {
       MakeReady(child, 0);
     } else {
-      Skip(child);
+      Drop(child, StageState::kSkipped);
     }
   }
 }
@@ -209,6 +235,9 @@ void Core::Fail(int stage, const std::string& reported, const AttemptEnded& even
               cause == control::kCausePeer)) {
     cause = cause::kStopped;  // Ctrl-C and the batch system reach the trainers too
   }
+  const bool given_up = !entry.given_up.empty();
+  const bool pause = VerdictOn(cause) == Verdict::kPauseSweep;
+  if (given_up) cause = cause::kEarlyStopped;  // however it ended: it is not wanted any more
   Verdict verdict = VerdictOn(cause);
   if (verdict == Verdict::kRetryFree) {
     entry.futile = entry.status.step > entry.step_at_start ? 0 : entry.futile + 1;
@@ -219,7 +248,7 @@ void Core::Fail(int stage, const std::string& reported, const AttemptEnded& even
   if (cause == control::kCauseOutOfMemory && entry.micro_batch_divisor < (1 << 20))
     entry.micro_batch_divisor *= 2;
   RecordEvent(journal::kAttemptEnded, stage,
-              {{"outcome", cause == cause::kStopped ? control::kStopped : control::kFailed},
+              {{"outcome", cause == cause::kStopped || given_up ? control::kStopped : control::kFailed},
                {"cause", cause},
                {"message", event.message},
                {"charged", charged ? "yes" : "no"}});
@@ -228,15 +257,19 @@ void Core::Fail(int stage, const std::string& reported, const AttemptEnded& even
   entry.status.message = event.message;
   entry.status.step = entry.checkpoint_step;
 
-  if (verdict == Verdict::kGiveUp ||
-      (charged && entry.status.failures > plan_[static_cast<std::size_t>(stage)].retries)) {
+  if (given_up) {
+    entry.status.message = entry.given_up;
+    Enter(stage, StageState::kEarlyStopped);
+    for (const int child : entry.children) Drop(child, StageState::kEarlyStopped);
+  } else if (verdict == Verdict::kGiveUp ||
+             (charged && entry.status.failures > plan_[static_cast<std::size_t>(stage)].retries)) {
     GiveUp(stage, cause, event.message);
-    return;
+  } else {
+    const double delay = charged ? BackoffSeconds(entry.status.failures)
+                                 : (entry.futile > 1 ? BackoffSeconds(entry.futile - 1) : 0);
+    MakeReady(stage, delay);
   }
-  const double delay = charged ? BackoffSeconds(entry.status.failures)
-                               : (entry.futile > 1 ? BackoffSeconds(entry.futile - 1) : 0);
-  MakeReady(stage, delay);
-  if (verdict == Verdict::kPauseSweep) {
+  if (pause) {
     Close(Phase::kStopping, kExitResumable,
           fmt::format("stage {} could not write or read: {}; repair that, then run `headsweep resume`",
                       event.stage.value(), event.message));
@@ -245,7 +278,7 @@ void Core::Fail(int stage, const std::string& reported, const AttemptEnded& even
 
 void Core::GiveUp(int stage, const std::string& cause, const std::string& message) {
   Enter(stage, StageState::kFailed);
-  for (const int child : At(stage).children) Skip(child);
+  for (const int child : At(stage).children) Drop(child, StageState::kSkipped);
   if (any_finished_) return;
   const StageId& id = plan_[static_cast<std::size_t>(stage)].id;
   std::vector<int>& alike = common_failures_[FailureSignature(cause, message, id.value())];
@@ -258,13 +291,13 @@ void Core::GiveUp(int stage, const std::string& cause, const std::string& messag
                     alike.size(), cause, message));
 }
 
-void Core::Skip(int stage) {
+void Core::Drop(int stage, StageState state) {
   std::vector<int> open = {stage};
   while (!open.empty()) {
     const int next = open.back();
     open.pop_back();
     if (At(next).status.state != StageState::kWaiting) continue;  // has a result of its own from earlier
-    Enter(next, StageState::kSkipped);
+    Enter(next, state);
     open.insert(open.end(), At(next).children.begin(), At(next).children.end());
   }
 }
@@ -302,14 +335,12 @@ void Core::Enter(int stage, StageState state) {
                   "stage {} is {} and cannot become {}", plan_[static_cast<std::size_t>(stage)].id.value(),
                   ToString(old), ToString(state));
   const double flops = plan_[static_cast<std::size_t>(stage)].flops;
-  if (old == StageState::kFailed || old == StageState::kSkipped) total_flops_ += flops;
+  if (IsGivenUp(old)) total_flops_ += flops;
   --CountOf(counts_, old);
   ++CountOf(counts_, state);
   old = state;
   if (state == StageState::kFinished) closed_flops_ += flops;
-  if (state == StageState::kDiverged || state == StageState::kFailed || state == StageState::kSkipped) {
-    total_flops_ -= flops;
-  }
+  if (state == StageState::kDiverged || IsGivenUp(state)) total_flops_ -= flops;
 }
 
 // --- Stopping
@@ -347,25 +378,30 @@ void Core::On(const RetryRequested& event) {
     stages.push_back(stage);
   int revived = 0;
   for (const int stage : stages) {
-    if (At(stage).status.state != StageState::kFailed) continue;
+    const StageState state = At(stage).status.state;
+    const bool spare = state == StageState::kEarlyStopped && !event.stages.empty() && At(stage).given_up != "";
+    if (state != StageState::kFailed && !spare) continue;
     RecordEvent(journal::kRetried, stage, {{"by", event.by}});
     Revive(stage);
     ++revived;
   }
   common_failures_.clear();
   Emit(Notice{
-      fmt::format("{} asked for retries: {} failed stage{}", event.by, revived, revived == 1 ? "" : "s")});
+      fmt::format("{} asked for retries: {} stage{}", event.by, revived, revived == 1 ? "" : "s")});
 }
 
 void Core::Revive(int stage) {
   At(stage).status.failures = 0;
   At(stage).futile = 0;
+  At(stage).spared |= !At(stage).given_up.empty();
+  At(stage).given_up.clear();
   MakeReady(stage, 0);
   std::vector<int> open = At(stage).children;
   while (!open.empty()) {
     const int next = open.back();
     open.pop_back();
-    if (At(next).status.state != StageState::kSkipped) continue;
+    const StageState state = At(next).status.state;
+    if (state != StageState::kSkipped && state != StageState::kEarlyStopped) continue;
     Enter(next, StageState::kWaiting);
     open.insert(open.end(), At(next).children.begin(), At(next).children.end());
   }

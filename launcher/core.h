@@ -4,7 +4,8 @@
 //
 // What is fatal: a broken invariant (HEADSWEEP_CHECK). What is idempotent: every event; a duplicate, late or unknown one (of an
 // older attempt, of a lost node) changes nothing. Stages: waiting -> ready (parent finished) -> running -> finished | diverged |
-// failed; a stopped or lost attempt puts its stage back to ready. finished and diverged never change again.
+// failed; a stopped or lost attempt puts its stage back to ready. finished and diverged never change again. A stage that the
+// sweep's rule for early stopping gives up becomes early-stopped, with all behind it, which is no failure; a person may retry it.
 //
 // Failures. What each cause costs is in failure_policy.h. A stage whose charged failures exceed its retries has failed, and
 // the stages behind it are skipped. Every launch starts with a fresh budget, since people run `resume` to have failed stages
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "cluster/base/ids.h"
+#include "launcher/early_stopping.h"
 #include "launcher/hang_watch.h"
 #include "launcher/journal_format.h"
 #include "launcher/ready_queue.h"
@@ -43,9 +45,10 @@ struct StageSpec {
   int slots = 1;                  // processes, each on a slot of its own, all started together
   int retries = 2;                // attempts beyond the first that its own failures may cost
   double flops = 0;               // estimate; longest first
+  std::string group = {};         // stages with the same one compete when some are stopped early; "": never stopped early
 };
 
-enum class StageState { kWaiting, kReady, kRunning, kFinished, kDiverged, kFailed, kSkipped };
+enum class StageState { kWaiting, kReady, kRunning, kFinished, kDiverged, kFailed, kSkipped, kEarlyStopped };
 const char* ToString(StageState state);
 
 // --- Events ---------------------------------------------------------------------------------------------------------------
@@ -57,6 +60,8 @@ struct NoSlots { std::string reason; };
 struct NodeLost { NodeId node; std::string reason; };
 struct AttemptProgressed { StageId stage; Attempt attempt; std::int64_t step = 0, steps = 0; };  // also: still alive
 struct AttemptCheckpointed { StageId stage; Attempt attempt; std::int64_t step = 0; };
+// Of the validation split; lower is better.
+struct AttemptEvaluated { StageId stage; Attempt attempt; std::int64_t step = 0; double value = 0; };
 struct AttemptEnded {    // every process of the attempt is gone
   StageId stage;
   Attempt attempt;
@@ -69,11 +74,12 @@ struct StopRequested { std::string reason; };  // Ctrl-C, SIGTERM, time limit. T
 // People's wishes while it runs (requests.h). Paused: nothing is started, what runs goes on, and the sweep does not end. A new
 // launch is not paused.
 struct PauseRequested { bool paused = true; std::string by; };
-// Failed stages are tried again with a fresh budget, and what was skipped because of them waits again. Empty: all that failed.
+// Failed stages are tried again with a fresh budget, and what was skipped because of them waits again. Empty: all that failed. One
+// that was stopped early goes on if it is named, and is not stopped early again.
 struct RetryRequested { std::vector<StageId> stages; std::string by; };
 struct Tick {};                                // time passed; see `now`. At least every few seconds
-using Event = std::variant<NodeJoined, NoSlots, NodeLost, AttemptProgressed, AttemptCheckpointed, AttemptEnded, StopRequested,
-                           PauseRequested, RetryRequested, Tick>;
+using Event = std::variant<NodeJoined, NoSlots, NodeLost, AttemptProgressed, AttemptCheckpointed, AttemptEvaluated, AttemptEnded,
+                           StopRequested, PauseRequested, RetryRequested, Tick>;
 
 // --- Commands -------------------------------------------------------------------------------------------------------------
 struct Record { JournalEvent event; };         // append to the journal before anything else of this call is done
@@ -98,6 +104,7 @@ struct CorePolicy {
   bool automatic_restart = false;   // this is a requeue by the batch system, not a person's `run` or `resume`
   int slot_failure_limit = 3;       // that many different stages in a row fail on one slot: it is left out …
   double quarantine_seconds = 600;  // … for that long; then the next attempt there is the probe
+  EarlyStoppingRule early_stopping;
 };
 
 struct StageStatus {
@@ -127,7 +134,7 @@ class Core {
   const StageStatus& status(const StageId& stage) const;
   const std::vector<StageSpec>& plan() const { return plan_; }
   struct Counts {
-    int waiting = 0, ready = 0, running = 0, finished = 0, diverged = 0, failed = 0, skipped = 0;
+    int waiting = 0, ready = 0, running = 0, finished = 0, diverged = 0, failed = 0, skipped = 0, early_stopped = 0;
     bool operator==(const Counts&) const = default;
   };
   Counts counts() const { return counts_; }
@@ -160,6 +167,8 @@ class Core {
     std::int64_t step_at_start = 0;
     int micro_batch_divisor = 1;
     int futile = 0;                  // free retries in a row without a step done
+    std::string given_up;            // why it is to be stopped early; "": it is not
+    bool spared = false;             // a person wants it done: never stopped early again
   };
 
   // core_replay.cc
@@ -168,6 +177,7 @@ class Core {
     int launch = 0;                  // of the last failure
     int failures = 0;                // charged in that launch
     bool hopeless = false;           // failed for a cause that is never retried
+    std::string given_up;            // stopped early, and why
   };
   std::vector<int> LinkPlan();       // returns all stages, parents first
   std::vector<Past> Replay(const std::vector<JournalEvent>& history);
@@ -179,17 +189,18 @@ class Core {
   void On(const NodeLost& event);
   void On(const AttemptProgressed& event);
   void On(const AttemptCheckpointed& event);
+  void On(const AttemptEvaluated& event);
   void On(const AttemptEnded& event);
   void On(const StopRequested& event);
   void On(const PauseRequested& event);
   void On(const RetryRequested& event);
-  void Revive(int stage);            // failed -> ready; skipped ones behind it -> waiting
+  void Revive(int stage);            // failed or early-stopped -> ready; what was given up behind it -> waiting
   void On(const Tick& event);
   int FindLive(const StageId& stage, Attempt attempt) const;  // position in the plan, or -1
   void Finish(int stage, StageState state, const AttemptEnded& event);
   void Fail(int stage, const std::string& cause, const AttemptEnded& event);
   void GiveUp(int stage, const std::string& cause, const std::string& message);
-  void Skip(int stage);              // and all behind it
+  void Drop(int stage, StageState state);  // kSkipped or kEarlyStopped, and all behind it
   void ReleaseSlots(int stage, const std::string& cause, bool praise);  // the live attempt is over
   void Enter(int stage, StageState state);
   void Close(Phase phase, int exit_code, const std::string& reason);  // start nothing more, let end what runs
@@ -218,6 +229,7 @@ class Core {
   std::unordered_map<StageId, int> index_;
   SlotPool pool_;
   ReadyQueue queue_;
+  EarlyStopping early_stopping_;
   std::set<std::pair<double, int>> delayed_;  // (not before, stage)
   std::set<std::pair<double, int>> alarms_;   // (time, stage): hang, end of grace
   std::set<int> running_;

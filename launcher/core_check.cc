@@ -48,6 +48,11 @@ void Core::CheckInvariants() const {
                         "stage {} is skipped but its parent is {}", id, ToString(parent));
         ++counts.skipped;
         break;
+      case StageState::kEarlyStopped:
+        HEADSWEEP_CHECK(early_stopping_.on() && (!entry.given_up.empty() || parent == StageState::kEarlyStopped),
+                        "stage {} was stopped early without a reason", id);
+        ++counts.early_stopped;
+        break;
       case StageState::kFinished:
         ++counts.finished;
         break;
@@ -61,7 +66,8 @@ void Core::CheckInvariants() const {
     queued += entry.queued;
     delayed += entry.delayed_until.has_value();
     alarms += entry.alarm.has_value();
-    if (state != StageState::kDiverged && state != StageState::kFailed && state != StageState::kSkipped)
+    if (state != StageState::kDiverged && state != StageState::kFailed && state != StageState::kSkipped &&
+        state != StageState::kEarlyStopped)
       total += spec.flops;
     taken.insert(taken.end(), entry.status.slots.begin(), entry.status.slots.end());
   }

@@ -28,7 +28,10 @@ bool SaysDiverged(const std::string& summary) {
 
 Core::Core(std::vector<StageSpec> plan, CorePolicy policy, const std::vector<JournalEvent>& history,
            const std::map<StageId, std::string>& done_summaries)
-    : plan_(std::move(plan)), policy_(policy), entries_(plan_.size()) {
+    : plan_(std::move(plan)),
+      policy_(policy),
+      entries_(plan_.size()),
+      early_stopping_(policy_.early_stopping) {
   HEADSWEEP_CHECK(policy_.stop_grace_seconds > 0, "stop_grace_seconds is {}", policy_.stop_grace_seconds);
   counts_.waiting = static_cast<int>(plan_.size());
   const std::vector<int> parents_first = LinkPlan();
@@ -86,9 +89,18 @@ std::vector<Core::Past> Core::Replay(const std::vector<JournalEvent>& history) {
     status.attempt = std::max(status.attempt, Attempt(event.attempt));
     if (event.type == journal::kCheckpointed) {
       entry.checkpoint_step = std::max(entry.checkpoint_step, NumberField(event, "step"));
+    } else if (event.type == journal::kEvaluated) {
+      const std::string& group = plan_[static_cast<std::size_t>(it->second)].group;
+      const std::string value = Field(event, "value");
+      if (!group.empty())
+        early_stopping_.Observe(group, it->first, NumberField(event, "step"), std::strtod(value.c_str(), nullptr));
+    } else if (event.type == journal::kEarlyStopped) {
+      stage.given_up = Field(event, "reason");
     } else if (event.type == journal::kRetried) {
       stage.failures = 0;
       stage.hopeless = false;
+      entry.spared |= !stage.given_up.empty();
+      stage.given_up.clear();
     } else if (event.type == journal::kStageAdopted) {
       stage.result = SaysDiverged(Field(event, "summary")) ? StageState::kDiverged : StageState::kFinished;
       status.summary = Field(event, "summary");
@@ -99,6 +111,7 @@ std::vector<Core::Past> Core::Replay(const std::vector<JournalEvent>& history) {
       if (outcome == control::kFinished || outcome == control::kDiverged) {
         stage.result = outcome == control::kFinished ? StageState::kFinished : StageState::kDiverged;
         status.summary = Field(event, "summary");
+        stage.given_up.clear();
         continue;
       }
       if (status.cause == control::kCauseOutOfMemory && entry.micro_batch_divisor < (1 << 20)) {
@@ -143,7 +156,14 @@ void Core::Settle(const std::vector<int>& parents_first, const std::vector<Past>
     entry.status.step = entry.checkpoint_step;
     entry.status.failures = before.failures;
     const StageState parent = entry.parent < 0 ? StageState::kFinished : At(entry.parent).status.state;
-    if (before.hopeless || before.failures > spec.retries) {
+    // A sweep file without the rule any more takes up what it had stopped.
+    if (early_stopping_.on() && !before.given_up.empty()) {
+      entry.given_up = entry.status.message = before.given_up;
+      entry.status.cause = cause::kEarlyStopped;
+      Enter(stage, StageState::kEarlyStopped);
+    } else if (parent == StageState::kEarlyStopped) {
+      Enter(stage, StageState::kEarlyStopped);
+    } else if (before.hopeless || before.failures > spec.retries) {
       Enter(stage, StageState::kFailed);
     } else if (parent == StageState::kFinished) {
       MakeReady(stage, 0);

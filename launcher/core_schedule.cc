@@ -166,6 +166,7 @@ void Core::EndIfDone() {
                                      "{} stages failed, {} were skipped because of them; run `headsweep "
                                      "resume` to try them again",
                                      counts_.failed, counts_.skipped);
+    if (counts_.early_stopped > 0) reason += fmt::format("; {} were stopped early", counts_.early_stopped);
   } else if (phase_ == Phase::kOpen) {
     if (fits || paused_ || !delayed_.empty() || !any_node_) return;
     if (!nothing_fits_since_) nothing_fits_since_ = now_;

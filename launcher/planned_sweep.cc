@@ -17,6 +17,15 @@ std::string FormatAxis(const AxisValue& value) {
   return std::get<std::string>(value);
 }
 
+// Trials that are judged by the same numbers: a perplexity per word can be compared between vocabularies, a loss per piece only
+// on the same pieces. Prune stages are not stopped early: they are short, and have nothing to go on with.
+std::string EarlyStoppingGroup(const StageConfig& config) {
+  if (config.kind != StageKind::kTrain || config.early_stopping.rule == "none") return "";
+  const std::string text = config.task.corpus + " " + config.task.packing;
+  if (config.early_stopping.metric == "perplexity_per_word") return text;
+  return fmt::format("{} {} {}", text, config.task.fingerprint, config.task.length);
+}
+
 const char* KindName(StageKind kind) { return kind == StageKind::kTrain ? "train" : "prune"; }
 
 }  // namespace
@@ -40,9 +49,23 @@ std::vector<StageSpec> PlannedSweep::Specs() const {
                      .kind = KindName(stage.config.kind),
                      .slots = stage.config.run.devices,
                      .retries = stage.config.run.retries,
-                     .flops = EstimateCost(stage.config, CostModel{}).flops});
+                     .flops = EstimateCost(stage.config, CostModel{}).flops,
+                     .group = EarlyStoppingGroup(stage.config)});
   }
   return specs;
+}
+
+EarlyStoppingRule PlannedSweep::early_stopping() const {
+  if (plan.stages.empty()) return {};
+  const EarlyStoppingConfig& config = plan.stages.front().config.early_stopping;  // no axis: the same in all
+  EarlyStoppingRule rule;
+  if (config.rule == "median") rule.kind = EarlyStoppingRule::Kind::kMedian;
+  if (config.rule == "successive-halving") rule.kind = EarlyStoppingRule::Kind::kSuccessiveHalving;
+  rule.metric = config.metric;
+  rule.min_steps = config.min_steps;
+  rule.min_trials = config.min_trials;
+  rule.reduction_factor = config.reduction_factor;
+  return rule;
 }
 
 int PlannedSweep::threads() const {

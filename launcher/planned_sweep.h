@@ -21,6 +21,8 @@ struct PlannedSweep {
   const StageConfig& config(const std::string& stage) const { return plan.stages[index.at(stage)].config; }
   // What the scheduler needs to know.
   std::vector<StageSpec> Specs() const;
+  // The sweep's rule for stopping trials early; stages whose values can be compared are in one group of Specs().
+  EarlyStoppingRule early_stopping() const;
   // CPU threads of one trainer: the most that a stage asks for.
   int threads() const;
   std::string device()

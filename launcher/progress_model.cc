@@ -55,10 +55,12 @@ std::optional<double> ProgressModel::SecondsLeft() const {
 
 std::string ProgressModel::Line() const {
   const Core::Counts& c = last_.counts;
-  const int all = c.waiting + c.ready + c.running + c.finished + c.diverged + c.failed + c.skipped;
+  const int all = c.waiting + c.ready + c.running + c.finished + c.diverged + c.failed + c.skipped +
+                  c.early_stopped;
   std::string line = fmt::format("{}/{} stages, {} running", c.finished + c.diverged, all, c.running);
   for (const auto& [count, name] :
-       {std::pair(c.diverged, "diverged"), {c.failed, "failed"}, {c.skipped, "skipped"}}) {
+       {std::pair(c.diverged, "diverged"), {c.failed, "failed"}, {c.skipped, "skipped"},
+        {c.early_stopped, "stopped early"}}) {
     if (count > 0) line += fmt::format(", {} {}", count, name);
   }
   const bool done = c.waiting + c.ready + c.running == 0;

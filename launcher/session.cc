@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "cluster/base/clock.h"
@@ -205,6 +206,23 @@ class Session {
     return event;
   }
 
+  static std::set<std::string> EarlyStopped(const std::vector<JournalEvent>& history) {
+    std::set<std::string> stages;
+    for (const JournalEvent& event : history) {
+      if (event.type == journal::kEarlyStopped) stages.insert(event.stage);
+      if (event.type == journal::kRetried) stages.erase(event.stage);
+    }
+    return stages;
+  }
+
+  static JournalEvent Retried(const std::string& stage) {
+    JournalEvent event;
+    event.type = journal::kRetried;
+    event.stage = stage;
+    event.fields = {{"by", "resume --finish-early-stopped"}};
+    return event;
+  }
+
   struct End {
     int exit_code = kExitFailed;
     bool clean = true;
@@ -220,9 +238,15 @@ class Session {
     CorePolicy policy;
     policy.hang_floor_seconds = timing_.hang_floor;
     policy.stop_grace_seconds = timing_.stop_grace;
+    policy.early_stopping = planned_->early_stopping();
     policy.automatic_restart = restarts != nullptr && std::atoi(restarts) > 0;
-    journal.Append({SweepStarted(policy.automatic_restart)});
-    Core core(planned_->Specs(), policy, journal.history().events, done);
+    std::vector<JournalEvent> history = journal.history().events;
+    std::vector<JournalEvent> begin = {SweepStarted(policy.automatic_restart)};
+    if (options_.finish_early_stopped)
+      for (const std::string& stage : EarlyStopped(history)) begin.push_back(Retried(stage));
+    journal.Append(begin);
+    history.insert(history.end(), begin.begin() + 1, begin.end());
+    Core core(planned_->Specs(), policy, history, done);
     display_.Line(fmt::format("sweep {}: {} stages, {} done; workspace {}", planned_->plan.name,
                               planned_->plan.stages.size(), done.size(), workspace_.root()));
 
@@ -230,6 +254,7 @@ class Session {
     coordinating.sweep = planned_->plan.name;
     coordinating.threads = options_.threads > 0 ? options_.threads : planned_->threads();
     coordinating.device = planned_->device();
+    coordinating.metric = planned_->early_stopping().metric;
     coordinating.timing = timing_;
     coordinating.launcher = launcher_;
     coordinating.config_toml = [this](const StageId& stage, int divisor) {

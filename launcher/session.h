@@ -17,6 +17,7 @@ struct SessionOptions {
   int threads = 0;  // of each trainer; 0 = as the sweep says
   bool quiet = false;
   bool report = true;      // collect and report at the end
+  bool finish_early_stopped = false;  // what the sweep's rule gave up is taken up again, for good
   bool take_over = false;  // also a lock whose owner cannot be looked at (see sweep_lock.h)
 };
 

@@ -67,8 +67,8 @@ const AttemptHistory* SweepState::LatestAttempt(const std::string& stage) const 
 
 std::map<std::string, int> SweepState::Counts() const {
   std::map<std::string, int> counts;
-  for (const char* state :
-       {"finished", "diverged", "running", "interrupted", "ready", "waiting", "failed", "skipped"}) {
+  for (const char* state : {"finished", "diverged", "early-stopped", "running", "interrupted", "ready", "waiting",
+                            "failed", "skipped"}) {
     counts[state] = 0;
   }
   for (const auto& [stage, position] : planned.index) ++counts[StateOf(stage)];
@@ -79,7 +79,7 @@ std::string SweepState::Word() const {
   if (launcher_may_live) return "running";
   const std::map<std::string, int> counts = Counts();
   const int total = static_cast<int>(planned.index.size());
-  if (counts.at("finished") + counts.at("diverged") == total) return "done";
+  if (counts.at("finished") + counts.at("diverged") + counts.at("early-stopped") == total) return "done";
   if (counts.at("interrupted") > 0 || !last_exit_code) return "interrupted";
   return *last_exit_code == kExitResumable ? "stopped" : "failed";
 }
@@ -95,6 +95,7 @@ SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, c
   CorePolicy policy;
   policy.automatic_restart =
       may_live;  // what failed in its launch has failed; a new launch would try it again
+  policy.early_stopping = planned.early_stopping();
   Core core(planned.Specs(), policy, history.events, done);
   SweepState state{.name = name,
                    .planned = std::move(planned),

@@ -39,7 +39,7 @@ struct SweepState {
 
   // Of a living launcher's latest attempts: not ended yet.
   bool IsRunning(const std::string& stage) const;
-  // "finished", "diverged", "failed", "skipped", "running", "ready", "waiting"; "interrupted": it ran when
+  // "finished", "diverged", "early-stopped", "failed", "skipped", "running", "ready", "waiting"; "interrupted": it ran when
   // its launcher died.
   std::string StateOf(const std::string& stage) const;
   const AttemptHistory* LatestAttempt(const std::string& stage) const;

@@ -29,6 +29,10 @@ std::string Workspace::AttemptDirectory(const std::string& stage, int attempt) c
   return Trial(stage) + "/" + std::string(kAttemptPrefix) + std::to_string(attempt);
 }
 
+std::string Workspace::AttemptMetrics(const std::string& stage, int attempt) const {
+  return AttemptDirectory(stage, attempt) + "/metrics.h5";
+}
+
 std::string Workspace::AttemptLog(const std::string& stage, int attempt) const {
   return AttemptDirectory(stage, attempt) + "/log.txt";
 }

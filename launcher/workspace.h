@@ -38,6 +38,7 @@ class Workspace {
   std::string TrialLock(const std::string& stage) const { return Trial(stage) + "/running.lock"; }
   std::string AttemptDirectory(const std::string& stage, int attempt) const;
   std::string AttemptLog(const std::string& stage, int attempt) const;
+  std::string AttemptMetrics(const std::string& stage, int attempt) const;
 
   std::string DataRoot() const { return root_ + "/data"; }
 

@@ -34,6 +34,9 @@ const std::vector<std::pair<const char*, double StageRow::*>> kGridReals = {
     {"train_seconds", &StageRow::train_seconds},
 };
 
+// Its file is the one of an attempt that did not end: rows, but no summary.
+const char* const kEarlyStopped = "early-stopped";
+
 bool HasResult(const std::string& state) { return state == "finished" || state == "diverged"; }
 
 class Collector {
@@ -92,7 +95,7 @@ class Collector {
       if (file.provenance.stage_id != stage.id) {
         AddProblem(stage.result_path,
                    fmt::format("holds results of stage {}, not {}", file.provenance.stage_id, stage.id));
-      } else if (file.summary.outcome.empty()) {
+      } else if (file.summary.outcome.empty() && stage.state != kEarlyStopped) {
         AddProblem(stage.result_path, "was left by an attempt that did not end");
       } else {
         return file;
@@ -114,7 +117,8 @@ class Collector {
     row.flops_per_step = row.train_seconds = kNaN;
     const std::size_t problems_before = problems_.size();
     const std::optional<StageFile> file = TryRead(stage);
-    if (file) static_cast<StageSummary&>(row) = file->summary;
+    const bool has_summary = file && !file->summary.outcome.empty();
+    if (has_summary) static_cast<StageSummary&>(row) = file->summary;
     row.stage = stage.id;
     row.kind = stage.kind;
     row.parent = stage.parent;
@@ -127,7 +131,7 @@ class Collector {
     if (file) {
       ++outcome_.stages_read;
       AppendRows(stage, *file);
-      KeepForGrid(stage, row, *file);
+      if (has_summary) KeepForGrid(stage, row, *file);
     }
     rows_.push_back(std::move(row));
   }

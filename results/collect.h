@@ -24,9 +24,9 @@ struct GridAxis {
 // One stage of the sweep, with where it stands and where its results are.
 struct CollectStage {
   std::string id, kind, parent;   // kind "train" | "prune"
-  std::string state;              // "finished" | "diverged" | "failed" | "waiting" | "running" | …
-  std::string reason;             // of failure
-  std::string result_path;        // result.h5 or empty
+  std::string state;              // "finished" | "diverged" | "early-stopped" | "failed" | "waiting" | "running" | …
+  std::string reason;             // of failure, or of an early stop
+  std::string result_path;        // result.h5 or empty; of an early-stopped stage the metrics.h5 of its last attempt
   std::string config_json;        // canonical
   std::map<std::string, AxisValue> columns;  // resolved configuration worth a column: heads, head_size, embed, layers, seed, …
   // Indices into axes, one an axis (a sweep without axes: one empty point); a merged duplicate has several. Empty for prune

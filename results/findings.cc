@@ -46,8 +46,9 @@ QualityPoint MakePoint(const Cell& cell, const std::string& split) {
     head_sizes.push_back(Column(*trial, "head_size"));
     point.diverged += trial->state == "diverged";
     point.failed += trial->state == "failed" || trial->state == "skipped";
+    point.early_stopped += trial->state == "early-stopped";
     point.missing += trial->state != "diverged" && trial->state != "failed" && trial->state != "skipped" &&
-                     !std::isfinite(perplexities.back());
+                     trial->state != "early-stopped" && !std::isfinite(perplexities.back());
   }
   point.perplexity = MeanWithInterval(perplexities);
   point.parameters = MeanWithInterval(parameters).mean;

@@ -18,7 +18,7 @@ struct QualityPoint {
   double parameters = 0;                      // NaN: not known
   double head_size = 0;                       // resolved; NaN: not known
   std::vector<std::string> trials;            // all of them
-  int diverged = 0, failed = 0, missing = 0;  // missing: not ended yet
+  int diverged = 0, failed = 0, early_stopped = 0, missing = 0;  // missing: not ended yet
 };
 
 // One line of the chart: all axes but x and seed are fixed.

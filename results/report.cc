@@ -101,7 +101,7 @@ class Page {
       pruned += !stage.outcome.empty();
     }
     std::string others;
-    for (const char* state : {"diverged", "failed", "skipped", "running", "ready", "waiting"}) {
+    for (const char* state : {"diverged", "early-stopped", "failed", "skipped", "running", "ready", "waiting"}) {
       const auto count = std::count_if(results_.trials.begin(), results_.trials.end(),
                                        [&](const TrialRow& t) { return t.state == state; });
       if (count > 0) others += fmt::format("{}{} {}", others.empty() ? "" : ", ", count, state);

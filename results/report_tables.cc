@@ -41,6 +41,7 @@ std::string Missing(const QualityPoint& point) {
   };
   add(point.diverged, "diverged");
   add(point.failed, "failed");
+  add(point.early_stopped, "stopped early");
   add(point.missing, "not ended");
   return text;
 }
@@ -252,7 +253,8 @@ std::string FailuresTable(const ResultsFile& results, const Names& names) {
   table.AddColumn("reason", Kind::kWide);
   for (const StageRow& stage : results.stages) {
     const auto attempt = last.find(stage.stage);
-    const bool ended_badly = stage.state == "failed" || stage.state == "skipped" || stage.state == "diverged";
+    const bool ended_badly = stage.state == "failed" || stage.state == "skipped" ||
+                             stage.state == "diverged" || stage.state == "early-stopped";
     if (!ended_badly && attempt == last.end()) continue;
     table.BeginRow();
     table.Cell(NameOf(names, stage.kind == "train" ? stage.stage : stage.parent), "trial");

@@ -217,7 +217,7 @@ const TableSchema<StageRow>& StageSchema() {
         "every stage of the sweep, whatever became of it; measured columns are NaN where there is no result",
         {F<R>("stage", &R::stage, "", "identifier"), F<R>("kind", &R::kind, "", "train or prune"),
          F<R>("parent", &R::parent, "", "the train stage that a prune stage starts from"),
-         F<R>("state", &R::state, "", "waiting, ready, running, finished, diverged, failed or skipped"),
+         F<R>("state", &R::state, "", "waiting, ready, running, finished, diverged, early-stopped, failed or skipped"),
          F<R>("reason", &R::reason, "", "why it failed"),
          F<R>("label", &R::label, "", "of a prune stage: its order, as in /grid")}};
     for (Field<R>& field : SummaryFields<R>()) stages.fields.push_back(std::move(field));

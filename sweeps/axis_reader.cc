@@ -23,7 +23,7 @@ int LabelKey(const SweepAxis& axis) {
 }  // namespace
 
 bool IsSection(const std::string& name) {
-  return name == "task" || name == "model" || name == "train" || name == "run";
+  return name == "task" || name == "model" || name == "train" || name == "run" || name == "early_stopping";
 }
 
 std::optional<std::int64_t> ReadCount(const RawValue& raw, const char* what, Complaints& complaints) {

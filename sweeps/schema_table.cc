@@ -126,6 +126,17 @@ std::vector<KeySpec> MakeKeyTable() {
        "each process keeps the optimiser state of its share of the parameters alone", FIELD(run.shard_optimizer)},
       {"run.precision", kText, "float32", kAny, {"float32", "bfloat16"}, kLaterIdentity,
        "of activations and products; bfloat16 needs cuda and keeps float32 master weights", FIELD(run.precision)},
+
+      {"early_stopping.rule", kText, "none", kAny, {"none", "median", "successive-halving"}, kExecution,
+       "which trials are given up because others do better", FIELD(early_stopping.rule)},
+      {"early_stopping.metric", kText, "perplexity_per_word", kAny, {"perplexity_per_word", "nll"}, kExecution,
+       "what is compared, of the validation split", FIELD(early_stopping.metric)},
+      {"early_stopping.min_steps", kInteger, "100", Between(1, kMany), {}, kExecution,
+       "nothing is stopped before that step; the first rung of successive-halving", FIELD(early_stopping.min_steps)},
+      {"early_stopping.min_trials", kInteger, "3", Between(1, kMany), {}, kExecution,
+       "median: so many other trials must have come as far", FIELD(early_stopping.min_trials)},
+      {"early_stopping.reduction_factor", kInteger, "3", Between(2, 1000), {}, kExecution,
+       "successive-halving: the best 1/n of a rung go on to n times as many steps", FIELD(early_stopping.reduction_factor)},
   };
 }
 // clang-format on

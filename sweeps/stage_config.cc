@@ -45,7 +45,7 @@ std::string JsonObject(const std::map<std::string, std::string>& members) {
 
 const char* KindName(StageKind kind) { return kind == StageKind::kTrain ? "train" : "prune"; }
 
-constexpr const char* kSections[] = {"", "task", "model", "train", "prune", "run"};
+constexpr const char* kSections[] = {"", "task", "model", "train", "prune", "run", "early_stopping"};
 
 // One section of config.toml, heads in their short form.
 std::string FormatSection(const std::string& section, const StageConfig& config) {
@@ -127,7 +127,8 @@ class StageReader {
   }
 
   static std::vector<std::string> KnownNames() {
-    std::vector<std::string> names = {"kind", "id", "parent", "task", "model", "train", "prune", "run"};
+    std::vector<std::string> names = {"kind",  "id",    "parent", "task",          "model",
+                                      "train", "prune", "run",    "early_stopping"};
     for (const KeySpec& key : AllKeys()) names.push_back(key.name);
     return names;
   }

@@ -80,6 +80,16 @@ struct RunConfig {
   std::string precision = "float32";  // "float32" | "bfloat16" (CUDA only)
 };
 
+// When a trial is given up because others do better (launcher/early_stopping.h). Not part of the identity: what was stopped early
+// has no result, and another sweep may go on with it.
+struct EarlyStoppingConfig {
+  std::string rule = "none";                   // "none" | "median" | "successive-halving"
+  std::string metric = "perplexity_per_word";  // "perplexity_per_word" | "nll", of the validation split
+  int min_steps = 100;                         // nothing is stopped before that step; the first rung of successive-halving
+  int min_trials = 3;                          // median: so many other trials must have come as far
+  int reduction_factor = 3;                    // successive-halving: the best 1/n of a rung go on to n times as many steps
+};
+
 struct StageConfig {
   StageKind kind = StageKind::kTrain;
   std::string id;      // StageId; empty until computed
@@ -90,6 +100,7 @@ struct StageConfig {
   std::uint64_t seed = 1;
   PruneConfig prune;  // meaningful when kind == kPrune
   RunConfig run;
+  EarlyStoppingConfig early_stopping;
 };
 
 // Changes whenever the same configuration would give other numbers (a new initialisation, a fixed formula,

@@ -18,7 +18,8 @@ class SweepReader {
   SweepReader(Sweep::Data& data, Complaints& complaints)
       : data_(data), complaints_(complaints), axes_(data, complaints) {
     for (const char* word :
-         {"name", "seed", "task", "model", "train", "grid", "zip", "include", "exclude", "prune", "run"}) {
+         {"name", "seed", "task", "model", "train", "grid", "zip", "include", "exclude", "prune", "run",
+          "early_stopping"}) {
       known_top_.push_back(word);
     }
     known_names_ = KeyNames();

@@ -66,6 +66,15 @@ std::string Why(const SweepState& state, const std::optional<LiveView>& live, co
             : fmt::format("Its {} retries are used up.", retries),
         id, state.launcher_may_live ? "retry" : "resume", state.name);
   }
+  if (word == "early-stopped") {
+    const std::string& why = state.core.status(StageId(id)).message;
+    if (why.empty()) return "It needs the result of " + parent() + ".";
+    return fmt::format(
+        "The sweep's rule for early stopping gave it up: {}. It keeps its checkpoint; to finish it all the same: headsweep {}.",
+        why,
+        state.launcher_may_live ? fmt::format("retry {} {}", state.name, id)
+                                : fmt::format("resume {} --finish-early-stopped", state.name));
+  }
   if (word == "diverged")
     return "Its loss was not a number any more. That is a result, not a failure: it is not tried again.";
   return "It has a sealed result and is never run again.";

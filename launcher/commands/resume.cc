@@ -1,3 +1,5 @@
+#include <boost/program_options/value_semantic.hpp>
+
 #include <cstdio>
 
 #include "launcher/commands/command.h"
@@ -44,6 +46,8 @@ SubCommand MakeResumeCommand() {
                                       });
                   }};
   AddRunOptions(command);
+  command.options.add_options()("finish-early-stopped", boost::program_options::bool_switch(),
+                                "finish the trials, too, that the sweep's rule for early stopping gave up");
   return command;
 }
 

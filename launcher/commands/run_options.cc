@@ -24,6 +24,7 @@ SessionOptions SessionOptionsFrom(const Arguments& arguments) {
   options.threads = CountFrom(arguments, "threads");
   options.quiet = arguments.Has("quiet");
   options.report = !arguments.Has("no-report");
+  options.finish_early_stopped = arguments.Has("finish-early-stopped");
   options.take_over = arguments.Has("take-over");
   return options;
 }

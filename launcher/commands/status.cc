@@ -12,8 +12,8 @@
 namespace headsweep {
 namespace {
 
-const char* const kStates[] = {"finished", "diverged", "running", "interrupted",
-                               "ready",    "waiting",  "failed",  "skipped"};
+const char* const kStates[] = {"finished", "diverged", "early-stopped", "running", "interrupted",
+                               "ready",    "waiting",  "failed",        "skipped"};
 
 nlohmann::json StageJson(const SweepState& state, const std::optional<LiveView>& live,
                          const PlanStage& stage) {
@@ -98,7 +98,7 @@ void PrintText(const SweepState& state, const Workspace& workspace, bool all) {
     const std::string word = state.StateOf(id);
     const bool quiet_state = word == "finished" || word == "ready" || word == "waiting";
     if (quiet_state && !all) continue;
-    std::cout << fmt::format("  {} {:<11} {}", id, word, state.planned.Describe(id));
+    std::cout << fmt::format("  {} {:<13} {}", id, word, state.planned.Describe(id));
     const AttemptHistory* attempt = state.LatestAttempt(id);
     const LiveTrial* now = live && state.IsRunning(id) ? live->Find(id, attempt->attempt) : nullptr;
     if (now != nullptr && now->steps > 0) {
@@ -106,13 +106,16 @@ void PrintText(const SweepState& state, const Workspace& workspace, bool all) {
     } else if (attempt != nullptr && attempt->checkpoint_step > 0 && word != "finished") {
       std::cout << fmt::format(", checkpoint at step {}", attempt->checkpoint_step);
     }
+    if (word == "early-stopped" && !state.core.status(StageId(id)).message.empty())
+      std::cout << ": " << state.core.status(StageId(id)).message;
     if (word == "failed" && attempt != nullptr)
       std::cout << fmt::format(": {}: {}", attempt->cause,
                                attempt->message.substr(0, attempt->message.find('\n')));
     std::cout << "\n";
   }
   if (!state.launcher_may_live &&
-      counts.at("finished") + counts.at("diverged") < static_cast<int>(state.planned.index.size()))
+      counts.at("finished") + counts.at("diverged") + counts.at("early-stopped") <
+          static_cast<int>(state.planned.index.size()))
     std::cout << fmt::format("go on with: headsweep resume {} --workspace {}\n", state.name,
                              workspace.root());
 }
@@ -150,7 +153,7 @@ SubCommand MakeStatusCommand() {
           "  sweep, workspace, results, report    text; the last two are paths, whether or not the files are "
           "there yet\n"
           "  state       running | done | stopped (resumable) | failed | interrupted (its launcher died)\n"
-          "  counts      {finished, diverged, running, interrupted, ready, waiting, failed, skipped: n}\n"
+          "  counts      {finished, diverged, early-stopped, running, interrupted, ready, waiting, failed, skipped: n}\n"
           "  launcher    null, or {host, pid, job, since}: job is Slurm's, since in unix seconds\n"
           "  stages      [{id, kind: train|prune, parent, description, state, attempts: n,\n"
           "                summary: null or what the trainer measured,\n"

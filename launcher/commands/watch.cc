@@ -45,7 +45,7 @@ std::string Page(const SweepState& state, const std::optional<LiveView>& live) {
                         attempt->attempt > 1 ? fmt::format(" (attempt {})", attempt->attempt) : "");
   }
   const std::map<std::string, int> counts = state.Counts();
-  for (const char* bad : {"failed", "skipped", "diverged"}) {
+  for (const char* bad : {"failed", "skipped", "diverged", "early-stopped"}) {
     if (counts.at(bad) > 0)
       page += fmt::format("{} {}; see: headsweep status {}\n", counts.at(bad), bad, state.name);
   }

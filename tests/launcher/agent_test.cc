@@ -261,7 +261,7 @@ TEST_F(AgentTest, APartOfATrialWaitsForTheOtherNodesProcesses) {
 TEST_F(AgentTest, TheRestOfATrialWhosePeerFailedIsKilledSoonEvenIfItIgnoresTerm) {
   environment_.Set("FAKE_GATE", temp_ / "gate");
   environment_.Set("FAKE_IGNORE_TERM", "1");
-  StartAgent(2, {.kill_grace = 50});
+  StartAgent(2, {.kill_grace = 50, .node_timeout = 300});
   StartGang("a", {0, 1}, 2);
   ASSERT_TRUE(RunUntil(loop_, [&] { return CountFakeEvents(Events(), "step-1-rank-1") == 1; }));
   Tell({{"type", "kill"}, {"stage", "a"}, {"attempt", 1}, {"reason", kKilledPeerFailed}});

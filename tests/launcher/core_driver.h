@@ -56,6 +56,9 @@ class CoreDriver {
   void Checkpoint(const std::string& stage, int attempt, std::int64_t step) {
     Handle(AttemptCheckpointed{StageId(stage), Attempt(attempt), step});
   }
+  void Evaluate(const std::string& stage, int attempt, std::int64_t step, double value) {
+    Handle(AttemptEvaluated{StageId(stage), Attempt(attempt), step, value});
+  }
   void Finish(const std::string& stage, int attempt) {
     Handle(AttemptEnded{StageId(stage), Attempt(attempt), control::kFinished, "", "", "{}"});
   }

@@ -4,6 +4,7 @@
 //   FAKE_EVENTS FAKE_EVENTS=FILE        one line an event: "<stage> <attempt> start|step-<k>|finish"
 //   FAKE_GATE=FILE          waits after FAKE_GATE_AT (default 1) steps until FILE exists; still obeys stop
 //   and SIGTERM
+//   FAKE_EVALUATE=1         after each step an evaluation whose perplexity is the trial's seed
 //   RANK, WORLD_SIZE        of several: all meet over the control channel before the first step; only rank 0
 //   writes,
 //                           the others leave when the result is there
@@ -111,6 +112,7 @@ class FakeTrainer {
            {"steps", steps},
            {"loss", 1.0 / step},
            {"tokens_per_second", 1000}});
+      if (!Env("FAKE_EVALUATE").empty()) Say(Evaluation(step));
       Event("step-" + std::to_string(step));
     }
     if (faulty_ && !Env("FAKE_CLAIM").empty()) return Done("finished", "", ""), 0;
@@ -129,6 +131,14 @@ class FakeTrainer {
   }
 
  private:
+  json Evaluation(int step) const {
+    std::ifstream config(trial_ / "config.toml");
+    double seed = 0;
+    for (std::string line; std::getline(config, line);)
+      if (line.starts_with("seed = ")) seed = std::atof(line.c_str() + 7);
+    return {{"type", "evaluation"}, {"step", step}, {"split", "valid"}, {"nll", seed}, {"perplexity_per_word", seed}};
+  }
+
   // Says where it is, and hears where the others are.
   void Meet() const {
     Say({{"type", "rendezvous"},

@@ -263,6 +263,28 @@ TEST_F(SessionTest, AFailedStageIsRetriedOnRequestWhileTheRestRuns) {
   EXPECT_EQ(FinishedStages().size(), 4u);
 }
 
+TEST_F(SessionTest, TrialsThatDoWorseAreStoppedEarlyForGoodUntilAPersonWantsThem) {
+  const std::string rule = "[early_stopping]\nrule = \"successive-halving\"\nmin_steps = 2\n";
+  Set("FAKE_EVALUATE", "1");
+  WriteSweep(1, "s", rule);
+  ASSERT_EQ(Run().code, 0);
+  Set("FAKE_GATE", temp_ / "never");  // after three steps a trial waits, and hears that it is to stop
+  Set("FAKE_GATE_AT", "3");
+  WriteSweep(3, "s", rule);
+  const Finished run = Run();
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_NE(run.output.find("every stage is done; 4 were stopped early"), std::string::npos) << run.output;
+  EXPECT_EQ(Status()["state"], "done");
+  EXPECT_EQ(Status()["counts"]["early-stopped"], 4) << "two trials and what was to be pruned";
+  EXPECT_EQ(FinishedStages().size(), 2u);
+  EXPECT_EQ(Resume().code, 0);
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 4) << "the verdict is kept";
+  Unset("FAKE_GATE");
+  const Finished finished = Start({"resume", "--no-report", "--finish-early-stopped"})->Wait();
+  EXPECT_EQ(finished.code, 0) << finished.output;
+  EXPECT_EQ(FinishedStages().size(), 6u) << finished.output;
+}
+
 TEST_F(SessionTest, UnderNohupAClosedTerminalStopsNothing) {
   Set("FAKE_GATE", temp_ / "gate");
   auto run = Start({"run", temp_ / "sweep.toml", "--no-report"}, {FindProgram("nohup")});

@@ -105,6 +105,7 @@ class SimulatedWorld {
   // --- chance
   // -------------------------------------------------------------------------------------------------------------
   int Below(int n) { return static_cast<int>(chance_.Next() % static_cast<std::uint64_t>(n)); }
+  std::size_t Index(std::size_t size) { return static_cast<std::size_t>(Below(static_cast<int>(size))); }
   bool OneIn(int n) { return Below(n) == 0; }
 
   void MakePlan() {
@@ -116,8 +117,14 @@ class SimulatedWorld {
       spec.retries = Below(3);
       spec.flops = Below(50);
       if (i > 0 && !OneIn(3)) spec.parent = StageId(fmt::format("s{}", Below(i)));
+      if (!spec.parent && !OneIn(4)) spec.group = "g";
       plan_.push_back(spec);
     }
+    using Kind = EarlyStoppingRule::Kind;
+    early_stopping_ = {.kind = OneIn(2) ? Kind::kNone : (OneIn(2) ? Kind::kMedian : Kind::kSuccessiveHalving),
+                       .min_steps = 1 + Below(3),
+                       .min_trials = 1 + Below(2),
+                       .reduction_factor = 2};
   }
 
   // --- the coordinator
@@ -132,6 +139,7 @@ class SimulatedWorld {
     policy.slot_failure_limit = 2;
     policy.quarantine_seconds = 20;
     policy.automatic_restart = OneIn(4);
+    policy.early_stopping = early_stopping_;
     for (const StageId& stage : known_finished_) {
       Check(sealed_.contains(stage), "the journal says that {} finished, but it has no result",
             stage.value());
@@ -186,6 +194,8 @@ class SimulatedWorld {
           event.type == journal::kStageAdopted ||
           (outcome != event.fields.end() && (outcome->second == "finished" || outcome->second == "diverged"));
       if (result) known_finished_.insert(StageId(event.stage));
+      if (event.type == journal::kEarlyStopped) given_up_.insert(StageId(event.stage));
+      if (event.type == journal::kRetried || result) given_up_.erase(StageId(event.stage));
     }
   }
 
@@ -229,6 +239,7 @@ class SimulatedWorld {
     Check(!spec.parent || sealed_.contains(*spec.parent), "{} starts before its parent has a result", name);
     Check(static_cast<int>(c.slots.size()) == spec.slots, "{} gets {} slots of {}", name, c.slots.size(),
           spec.slots);
+    Check(!IsGivenUp(spec), "{} starts although it was stopped early", name);
     Check(!stop_requested_, "{} starts although the sweep is to stop", name);
     Check(!paused_, "{} starts although the sweep is paused", name);
     std::set<SlotId> own;
@@ -259,10 +270,14 @@ class SimulatedWorld {
     Trace("    end with {}: {}", c.exit_code, c.reason);
     Check(trainers_.empty(), "the sweep ends while {} trainers run", trainers_.size());
     for (const StageSpec& spec : plan_) {
-      Check(c.exit_code != 0 || sealed_.contains(spec.id), "exit code 0, but {} has no result",
+      Check(c.exit_code != 0 || sealed_.contains(spec.id) || IsGivenUp(spec), "exit code 0, but {} has no result",
             spec.id.value());
     }
     ended_ = c.exit_code;
+  }
+
+  bool IsGivenUp(const StageSpec& spec) const {
+    return given_up_.contains(spec.id) || (spec.parent && IsGivenUp(Spec(*spec.parent)));
   }
 
   void CheckFinishedStays() {
@@ -366,7 +381,8 @@ class SimulatedWorld {
     if (what < 22) return End(index, "stopped", "");  // pre-empted
     if (what < 24) return End(index, "diverged", "");
     if (what < 40) return End(index, "finished", "");
-    if (what < 60) return Send(AttemptCheckpointed{t.stage, t.attempt, t.step});
+    if (what < 55) return Send(AttemptCheckpointed{t.stage, t.attempt, t.step});
+    if (what < 60) return Send(AttemptEvaluated{t.stage, t.attempt, t.step, static_cast<double>(Below(6))});
     Send(AttemptProgressed{t.stage, t.attempt, ++t.step, 20});
   }
 
@@ -413,7 +429,7 @@ class SimulatedWorld {
     } else if (what < 997) {
       Pause(OneIn(2));
     } else if (what < 998) {
-      Tell(RetryRequested{OneIn(2) ? std::vector<StageId>{} : std::vector<StageId>{plan_[0].id}, "somebody"});
+      Tell(RetryRequested{OneIn(2) ? std::vector<StageId>{} : std::vector<StageId>{plan_[Index(plan_.size())].id}, "somebody"});
     } else if (what < 999) {
       now_ += 100;  // nobody looked for a while
       Tell(Tick{});
@@ -470,6 +486,9 @@ class SimulatedWorld {
   void Show(const AttemptCheckpointed& e) const {
     Trace("{} attempt {} has a checkpoint of step {}", e.stage.value(), e.attempt.value(), e.step);
   }
+  void Show(const AttemptEvaluated& e) const {
+    Trace("{} attempt {} has the value {} at step {}", e.stage.value(), e.attempt.value(), e.value, e.step);
+  }
   void Show(const AttemptEnded& e) const {
     Trace("{} attempt {} ended: {} {}", e.stage.value(), e.attempt.value(), e.outcome, e.cause);
   }
@@ -495,6 +514,7 @@ class SimulatedWorld {
   Mutant mutant_;
   bool trace_;
   std::vector<StageSpec> plan_;
+  EarlyStoppingRule early_stopping_;
   std::unique_ptr<Core> core_;
   double now_ = 0;
   int launches_ = 0;
@@ -504,6 +524,7 @@ class SimulatedWorld {
   std::map<StageId, std::string> sealed_;    // results on the disk
   std::map<StageId, std::string> unsealed_;  // results that would not survive a crash
   std::set<StageId> known_finished_;         // according to the journal
+  std::set<StageId> given_up_;               // stopped early, according to the journal
   std::set<std::pair<StageId, Attempt>> all_starts_;
   std::set<std::pair<StageId, Attempt>> external_;  // attempts that end for no fault of their own
   std::set<std::pair<StageId, Attempt>>

@@ -12,6 +12,8 @@
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
 #include "results/grid.h"
+#include "results/results_file.h"
+#include "results/schema.h"
 #include "results/stage_file.h"
 #include "tests/results/synthetic.h"
 #include "tests/support/temp_dir.h"
@@ -208,6 +210,38 @@ TEST(Collect, BadFilesAreSkippedAndListed) {
     EXPECT_THAT(outcome.problems[i], HasSubstr(reasons[i]));
     EXPECT_THAT(outcome.problems[i], HasSubstr(i == 6 ? input.stages[i].id : input.stages[i].result_path));
   }
+}
+
+TEST(Collect, ATrialThatWasStoppedEarlyHasItsRowsButNoResult) {
+  TempDir dir;
+  SyntheticSweep sweep;
+  sweep.heads = {2, 8};
+  sweep.seeds = 1;
+  sweep.orders = {};
+  sweep.failures = false;
+  CollectInput input = MakeSweep(sweep, dir / "stages");
+  CollectStage& stopped = input.stages[0];
+  const StageTables rows = ReadStageFile(stopped.result_path).tables;
+  {
+    LiveMetrics live(dir / "metrics.h5", testing::MakeProvenance(stopped.id, "train", ""));
+    live.Append(rows);
+    live.Close();
+  }
+  stopped.result_path = dir / "metrics.h5";
+  EXPECT_THAT(Collect(input, dir / "results.h5").problems, SizeIs(1)) << "a finished stage has a summary";
+  stopped.state = "early-stopped";
+  stopped.reason = "others do better";
+  EXPECT_THAT(Collect(input, dir / "results.h5").problems, SizeIs(0));
+  const ResultsFile results(dir / "results.h5");
+  EXPECT_EQ(results.trials[0].state, "early-stopped");
+  EXPECT_EQ(results.trials[0].reason, "others do better");
+  EXPECT_TRUE(std::isnan(results.trials[0].valid_perplexity)) << "it is no result of the point";
+  std::size_t evaluations = 0;
+  results.ForEachRow(EvaluationSchema(), ResultsFile::Visit<EvaluationRow>(
+                                             [&](const std::string& trial, const std::string&, const EvaluationRow&) {
+                                               evaluations += trial == results.trials[0].stage;
+                                             }));
+  EXPECT_EQ(evaluations, rows.evaluations.size());
 }
 
 TEST(Collect, SevenHundredFilesNeedNoMoreMemoryThanAFew) {
