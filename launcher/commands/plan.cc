@@ -1,5 +1,7 @@
 #include <boost/program_options/value_semantic.hpp>
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <iostream>
 
@@ -16,33 +18,56 @@ constexpr int kMostDevices = 1024;
 
 double Value(const Arguments& arguments, const char* name) { return arguments.options[name].as<double>(); }
 
-double Positive(const Arguments& arguments, const char* name) {
-  const double value = Value(arguments, name);
-  if (!(value > 0) || !std::isfinite(value))
-    throw ConfigError(fmt::format("plan: --{} must be above 0", name));
-  return value;
-}
+// Reads numbers, and collects what is wrong with them, so that all of it is said at once.
+class PlanReader {
+ public:
+  explicit PlanReader(const Arguments& arguments) : arguments_(arguments) {}
+
+  double Positive(const char* name) {
+    const double value = Value(arguments_, name);
+    Require(value > 0 && std::isfinite(value), fmt::format("--{} must be a number above 0", name));
+    return value;
+  }
+  // Without a default: what is measured, or belongs to the model.
+  double Measured(const char* name, const char* source) {
+    if (!arguments_.options[name].defaulted()) return Positive(name);
+    Require(false, fmt::format("--{} is missing: {}", name, source));
+    return 1;
+  }
+  void Require(bool holds, const std::string& complaint) {
+    if (!holds) complaints_.push_back(complaint);
+  }
+  void ThrowIfAny() const {
+    if (!complaints_.empty()) throw ConfigError(fmt::format("plan:\n  {}", fmt::join(complaints_, "\n  ")));
+  }
+
+ private:
+  const Arguments& arguments_;
+  std::vector<std::string> complaints_;
+};
 
 ScalingModel ModelOf(const Arguments& arguments) {
+  PlanReader read(arguments);
   ScalingModel model;
-  model.step_seconds = Positive(arguments, "step-seconds");
+  model.step_seconds = read.Measured("step-seconds", "seconds of one step on one device; column seconds of /steps in results.h5");
   model.fixed_seconds = Value(arguments, "fixed-seconds");
-  if (!(model.fixed_seconds >= 0 && model.fixed_seconds < model.step_seconds))
-    throw ConfigError("plan: --fixed-seconds is a part of --step-seconds");
-  model.batch = static_cast<std::int64_t>(Positive(arguments, "batch"));
-  model.gradient_bytes = 4 * Positive(arguments, "parameters");
+  model.batch = static_cast<std::int64_t>(read.Measured("batch", "train.batch, the examples of one step"));
+  model.gradient_bytes = 4 * read.Measured("parameters", "of the model; `headsweep expand` shows them");
   model.bucket_bytes = Value(arguments, "bucket-megabytes") * (1 << 20);
-  if (!(model.bucket_bytes >= 0)) throw ConfigError("plan: --bucket-megabytes must not be negative");
+  read.Require(model.bucket_bytes >= 0, "--bucket-megabytes must not be negative");
   if (arguments.Has("bfloat16")) {
     model.gradient_bytes /= 2;
     model.bucket_bytes /= 2;
   }
   model.devices_per_node = arguments.Number("per-node");
-  if (model.devices_per_node < 1) throw ConfigError("plan: --per-node counts from 1");
-  model.inner = {Positive(arguments, "inner-gbytes") * 1e9, Positive(arguments, "inner-latency") * 1e-6};
-  model.outer = {Positive(arguments, "outer-gbytes") * 1e9, Positive(arguments, "outer-latency") * 1e-6};
+  read.Require(model.devices_per_node >= 1, "--per-node counts from 1");
+  model.inner = {read.Positive("inner-gbytes") * 1e9, read.Positive("inner-latency") * 1e-6};
+  model.outer = {read.Positive("outer-gbytes") * 1e9, read.Positive("outer-latency") * 1e-6};
   model.overlap = Value(arguments, "overlap");
-  if (!(model.overlap >= 0 && model.overlap <= 1)) throw ConfigError("plan: --overlap is from 0 to 1");
+  read.Require(model.overlap >= 0 && model.overlap <= 1, "--overlap is from 0 to 1");
+  read.ThrowIfAny();
+  if (!(model.fixed_seconds >= 0 && model.fixed_seconds < model.step_seconds))
+    throw ConfigError("plan: --fixed-seconds is a part of --step-seconds");
   return model;
 }
 

@@ -29,6 +29,7 @@ constexpr Suite kSuites[] = {
      RunStep},
     {"collective", "a step of two processes: what exchanging gradients costs, with and without overlap",
      RunCollective},
+    {"scaling", "the step of 1, 2 and 4 processes, beside what `headsweep plan` makes of the step of one", RunScaling},
 };
 
 std::string SuiteList() {

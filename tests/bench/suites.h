@@ -26,5 +26,7 @@ Report RunProducts(const Options& options);
 Report RunStep(const Options& options);
 // A step of two processes: the time it waits for sums of gradients, with and without buckets that leave early.
 Report RunCollective(const Options& options);
+// The step of 1, 2 and 4 processes beside what `headsweep plan` makes of the step of one.
+Report RunScaling(const Options& options);
 
 }  // namespace headsweep::bench

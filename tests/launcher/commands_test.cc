@@ -29,7 +29,7 @@ class CommandsTest : public ::testing::Test {
 
 TEST_F(CommandsTest, EveryCommandHasHelpWithExamples) {
   for (const char* command :
-       {"run", "resume", "status", "logs", "expand", "collect", "report", "data", "doctor"}) {
+       {"run", "resume", "status", "watch", "explain", "logs", "expand", "collect", "report", "data", "plan", "doctor"}) {
     const Finished help = Do({command, "--help"});
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_TRUE(Has(help, "usage: headsweep " + std::string(command))) << help.output;
@@ -63,6 +63,16 @@ TEST_F(CommandsTest, AWrongSweepNamesEveryComplaintAndTouchesNothing) {
   for (const char* complaint : {"sweep.toml:2", "sweep.toml:5", "sweep.toml:6"})
     EXPECT_TRUE(Has(run, complaint)) << run.output;
   EXPECT_FALSE(std::filesystem::exists(workspace));
+}
+
+TEST_F(CommandsTest, PlanSaysAllThatIsMissingAndEstimates) {
+  const Finished empty = Do({"plan", "--per-node", "0"});
+  EXPECT_EQ(empty.code, 2);
+  for (const char* option : {"--step-seconds is missing", "--batch is missing", "--parameters is missing", "--per-node"})
+    EXPECT_TRUE(Has(empty, option)) << empty.output;
+  const Finished plan = Do({"plan", "--step-seconds", "1", "--batch", "64", "--parameters", "1e6"});
+  EXPECT_EQ(plan.code, 0) << plan.output;
+  EXPECT_TRUE(Has(plan, "beyond 64 devices some would have no example")) << plan.output;
 }
 
 TEST_F(CommandsTest, AMissingTrainerIsNamedWithTheRemedy) {
