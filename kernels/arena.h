@@ -18,6 +18,8 @@ class ArenaCursor {
   Element* Elements(std::int64_t count) { return static_cast<Element*>(Take(count, element_bytes_)); }
   float* Floats(std::int64_t count) { return static_cast<float*>(Take(count, sizeof(float))); }
   std::int32_t* Ints(std::int64_t count) { return static_cast<std::int32_t*>(Take(count, sizeof(std::int32_t))); }
+  template <class Value>
+  Value* Values(std::int64_t count) { return static_cast<Value*>(Take(count, sizeof(Value))); }
   std::size_t bytes() const { return bytes_; }
 
  private:

@@ -1,6 +1,8 @@
 #include "kernels/backend.h"
 
 #include <chrono>
+#include <cmath>
+#include <vector>
 
 #include "cluster/base/errors.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -19,6 +21,38 @@ double Backend::Seconds(const std::function<void()>& enqueue) {
   enqueue();
   Synchronize();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Backend::Repeat(std::unique_ptr<Recording>&, const std::function<void()>& enqueue) { enqueue(); }
+
+namespace {
+
+// Of backends whose work is done when an op returns.
+class DoneMailbox final : public Backend::Mailbox {
+ public:
+  DoneMailbox(Backend& backend, std::int64_t floats)
+      : backend_(backend), values_(static_cast<std::size_t>(floats)) {}
+  void Post(std::int64_t at, const float* from, std::int64_t count) override {
+    backend_.CopyOut(values_.data() + at, from, count);
+  }
+  const float* Wait() override { return values_.data(); }
+
+ private:
+  Backend& backend_;
+  std::vector<float> values_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend::Mailbox> Backend::MakeMailbox(std::int64_t floats) {
+  return std::make_unique<DoneMailbox>(*this, floats);
+}
+
+std::array<float, 3> Backend::AdamW::Rates(float learning_rate, std::int64_t step) const {
+  const auto correction = [&](float beta) {
+    return static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(beta), static_cast<double>(step))));
+  };
+  return {learning_rate, correction(beta1), correction(beta2)};
 }
 
 std::unique_ptr<Backend> MakeBackend(const BackendOptions& options) {

@@ -12,12 +12,13 @@
 //
 // Rules for every op. Inputs and outputs must not overlap unless "may alias" is said. Outputs are overwritten, except those
 // marked accumulate (+=). Sizes of zero are allowed and do nothing. Deterministic: the same bits on every call with the same
-// inputs, thread count and machine type. Ops are enqueued in order; only CopyOut*, Synchronize and the destructor wait.
+// inputs, thread count and machine type. Ops are enqueued in order; only CopyOut*, Mailbox::Wait, Synchronize, Seconds and the destructor wait.
 // Scratch is private to the backend, grown when a larger shape is first seen and kept: no allocation in a steady step.
 // Errors: DeviceError (sticky), Unsupported (names op and limit), std::bad_alloc from Allocate.
 // Not thread-safe: one Backend per thread that drives it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,6 +34,14 @@ struct Element;  // opaque, see above
 
 enum class Activation { kNone, kGelu, kRelu };  // kGelu: tanh form, as cuBLASLt's epilogue (Hendrycks & Gimpel 2016)
 
+// What changes from one pass to the next of the same shape. It lies in device memory and is read when an op runs, so that work
+// that was recorded once (Backend::Repeat) can run again with other numbers. Ops take a pointer; nullptr stands for these values.
+struct PassNumbers {
+  std::uint64_t site = 0;          // added to Dropout::site
+  std::int64_t first_example = 0;  // added to Dropout::first_example
+  float gradient_scale = 1;        // multiplies CrossEntropy's
+};
+
 // Dropout keeps a value with probability 1 - rate and scales it by 1 / (1 - rate). The mask is a function of these fields
 // and the value's position alone (Philox4x32-10, kernels/philox.h): nothing is stored, the backward pass draws it again.
 struct Dropout {
@@ -41,6 +50,7 @@ struct Dropout {
   std::uint64_t site = 0;       // unique per (optimiser step, layer, place)
   std::int64_t first_example = 0;  // index of this buffer's first example in the whole effective batch, so that masks do
                                    // not depend on how the batch is cut into micro-batches and processes
+  const PassNumbers* numbers = nullptr;  // device memory
 };
 
 // Shape of one attention call. q row (b,t) starts at q + (b*T + t) * q_stride, head h at + h*D; k, v rows (b,s) likewise
@@ -75,6 +85,7 @@ class Backend {
   virtual void CopyIn(float* to, const float* host_from, std::int64_t count) = 0;
   virtual void CopyIn(std::int32_t* to, const std::int32_t* host_from, std::int64_t count) = 0;
   virtual void CopyIn(Element* to, const float* host_from, std::int64_t count) = 0;  // rounds to the compute type
+  virtual void CopyIn(PassNumbers* to, const PassNumbers& from) = 0;
   virtual void CopyOut(float* host_to, const float* from, std::int64_t count) = 0;   // waits
   virtual void CopyOut(std::int32_t* host_to, const std::int32_t* from, std::int64_t count) = 0;  // waits
   virtual void CopyOut(float* host_to, const Element* from, std::int64_t count) = 0;              // waits
@@ -83,6 +94,36 @@ class Backend {
   // Bytes that Allocate can still give of a memory of the device's own, less what the backend itself may still take (scratch).
   // nullopt: buffers lie in this process's memory, whose limits the caller knows better (trainer/memory.h).
   virtual std::optional<std::int64_t> FreeDeviceMemory() const { return std::nullopt; }
+
+  // --- Work that is repeated, and work beside which the host goes on --------------------------------------------------
+  // True: ops return before they are done, so it pays to enqueue the next work before the results of the last are looked at.
+  virtual bool RunsBehind() const { return false; }
+  // What Repeat keeps. The backend must outlive it.
+  class Recording {
+   public:
+    virtual ~Recording() = default;
+  };
+  // Enqueues what enqueue() enqueues: by calling it, or, from the third time on, all at once as a CUDA graph that was recorded the
+  // second time. recording: nullptr the first time, then what came of it. Each time enqueue() must be the same ops with the same
+  // shapes, addresses and numbers, on memory whose contents may change (PassNumbers, AdamW's rates); no copies to or from
+  // the host, allocations, waits, or Repeat in it. The same bits as enqueue() alone.
+  virtual void Repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& enqueue);
+  // Host memory that values come to while the host goes on. The backend must outlive it.
+  class Mailbox {
+   public:
+    virtual ~Mailbox() = default;
+    // Enqueues a copy of count values to [at, at + count). Until Wait they must not be posted to again.
+    virtual void Post(std::int64_t at, const float* from, std::int64_t count) = 0;
+    virtual const float* Wait() = 0;  // until all that was posted is there
+  };
+  virtual std::unique_ptr<Mailbox> MakeMailbox(std::int64_t floats);
+  // CopyOutMarked gives what `from` held when Mark was last called, and waits for nothing that was enqueued since: that
+  // goes on meanwhile, and must not write to `from`.
+  virtual void Mark() {}
+  virtual void CopyOutMarked(float* host_to, const float* from, std::int64_t count) { CopyOut(host_to, from, count); }
+  // The cudaStream_t that ops are enqueued on, for libraries that must follow them; nullptr on backends that are no card.
+  virtual void* CardStream() const { return nullptr; }
+
   // Seconds that the device takes for what enqueue() enqueues, by its own clock where it has one; waits. For benchmarks.
   virtual double Seconds(const std::function<void()>& enqueue);
 
@@ -154,26 +195,31 @@ class Backend {
   // --- Loss --------------------------------------------------------------------------------------------------------
   // Softmax cross-entropy, fused: no probability tensor. Per row r with target c >= 0 (a negative target is ignored:
   // loss 0, gradient 0): losses[r] = -sum_v p*_v log softmax(logits[r])_v with p* = (1 - smoothing) onehot(c) + smoothing/V.
-  // If gradient_scale != 0, logits[r] is overwritten by gradient_scale * dlosses[r]/dlogits[r]; otherwise left alone.
-  //   logits (R, V) in, out; targets (R) in; losses (R) out; predictions (R) out, argmax (first of ties), or nullptr
+  // If gradient_scale != 0, logits[r] is overwritten by gradient_scale * numbers->gradient_scale * dlosses[r]/dlogits[r];
+  // otherwise left alone. Where losses[r] is not a finite number all of that is NaN: the norm of the gradients tells.
+  //   logits (R, V) in, out; targets (R) in; losses (R) out; predictions (R) out, argmax (first of ties), or nullptr;
+  //   numbers: device memory or nullptr
   virtual void CrossEntropy(Element* logits, const std::int32_t* targets, float* losses, std::int32_t* predictions,
-                            std::int64_t R, int V, float smoothing, float gradient_scale) = 0;
+                            std::int64_t R, int V, float smoothing, float gradient_scale, const PassNumbers* numbers) = 0;
 
   // --- Optimiser and reductions ------------------------------------------------------------------------------------
   // result[0] = sum of x^2 / of x. Fixed reduction tree, float64 or compensated inside. Results stay on the device.
   virtual void SumOfSquares(const float* x, std::int64_t count, float* result) = 0;
   virtual void Sum(const float* x, std::int64_t count, float* result) = 0;
   // norm[0] = sqrt(sum_of_squares[0]); scale[0] = min(1, max_norm / norm) (1 if max_norm <= 0). No host round trip.
+  //   scale in, out: NaN when the norm is not a finite number, and for ever after: a run that has diverged changes nothing more
   virtual void ClipScale(const float* sum_of_squares, float max_norm, float* norm, float* scale) = 0;
 
   struct AdamW {  // Loshchilov & Hutter 2019; bias-corrected, decoupled decay: w -= lr * (m^/(sqrt(v^)+eps) + decay*w)
-    float learning_rate = 0, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, weight_decay = 0;
-    std::int64_t step = 1;  // counts from 1
+    float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, weight_decay = 0;
+    // What changes from step to step: learning rate, 1 / (1 - beta1^step), 1 / (1 - beta2^step). step counts from 1.
+    std::array<float, 3> Rates(float learning_rate, std::int64_t step) const;
   };
-  // master, m, v (count) in, out; gradient (count) in, multiplied by gradient_scale[0] first (device memory, or nullptr = 1);
-  // weights (count) out: master rounded to the compute type; on float32 backends weights == master is allowed.
-  virtual void AdamWUpdate(const AdamW& adam, float* master, Element* weights, float* m, float* v, const float* gradient,
-                           const float* gradient_scale, std::int64_t count) = 0;
+  // rates (3) in, AdamW::Rates; master, m, v (count) in, out; gradient (count) in, multiplied by gradient_scale[0] first (device
+  // memory, or nullptr = 1; if it is NaN nothing is changed); weights (count) out: master rounded to the compute type; on float32
+  // backends weights == master is allowed.
+  virtual void AdamWUpdate(const AdamW& adam, const float* rates, float* master, Element* weights, float* m, float* v,
+                           const float* gradient, const float* gradient_scale, std::int64_t count) = 0;
 
  protected:
   explicit Backend(std::size_t element_bytes) : element_bytes_(element_bytes) {}
@@ -186,6 +232,7 @@ struct BackendOptions {
   std::string device = "cpu";  // "cpu" | "cuda" | "cuda-on-host": the CUDA kernels run by the CPU, slowly, for tests
   int threads = 1;             // CPU threads of this process
   std::string precision = "float32";  // of the compute type: "float32" | "bfloat16" (CUDA only)
+  bool run_ahead = true;       // false: Repeat records nothing and RunsBehind() is false, to see where something fails
 };
 
 // The one place that knows which backends exist. Throws Unsupported for a device that is compiled out, ConfigError for an

@@ -16,7 +16,8 @@
 // A trial of several processes: RANK, WORLD_SIZE and a place to meet (trainer/rendezvous.h), as torchrun sets
 // them; each works on its share of the effective batch.
 //
-// Environment: HEADSWEEP_LOG (level), HEADSWEEP_MEMORY_LIMIT (bytes, trainer/memory.h), and for tests of
+// Environment: HEADSWEEP_LOG (level), HEADSWEEP_MEMORY_LIMIT (bytes, trainer/memory.h), HEADSWEEP_RUN_AHEAD=0
+// (on GPUs: no CUDA graphs, and each step is waited for: to find out which one fails), and for tests of
 // launchers HEADSWEEP_TRAINER_DIE_AT, HEADSWEEP_TRAINER_HANG_AT, HEADSWEEP_TRAINER_FAULT_ATTEMPT
 // (trainer/fault_injection.h) and HEADSWEEP_CRASH_AT (cluster/base/file_system.cc).
 #include <signal.h>
@@ -155,8 +156,11 @@ StageOutcome RunStageOf(const Options& options, AgentChannel* channel) {
     throw ConfigError(fmt::format("train.batch = {} cannot be shared out to WORLD_SIZE={} processes",
                                   config.train.batch, world.world_size));
   config.run.devices = world.world_size;
-  const auto backend = MakeBackend(
-      {.device = config.run.device, .threads = config.run.threads, .precision = config.run.precision});
+  const char* run_ahead = std::getenv("HEADSWEEP_RUN_AHEAD");
+  const auto backend = MakeBackend({.device = config.run.device,
+                                    .threads = config.run.threads,
+                                    .precision = config.run.precision,
+                                    .run_ahead = run_ahead == nullptr || std::string(run_ahead) != "0"});
   const Meeting meeting = MeetPeers(world, config.run, *backend, channel);
   const TrialDirectories trial = AgreeOnDirectories(options, config, *meeting.collective);
   StartLog(LogName(config, trial.attempt, world));

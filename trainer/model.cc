@@ -185,9 +185,11 @@ void Model::SetParameters(std::span<const float> values) {
   impl_->SetParameters(values.data());
 }
 
-std::vector<float> Model::GetParameters() const {
+std::vector<float> Model::GetParameters(AsOf when) const {
   std::vector<float> values(static_cast<std::size_t>(impl_->layout.size()));
-  impl_->backend.CopyOut(values.data(), impl_->buffers.master, impl_->layout.size());
+  const float* master = impl_->buffers.master;
+  when == AsOf::kMark ? impl_->backend.CopyOutMarked(values.data(), master, impl_->layout.size())
+                      : impl_->backend.CopyOut(values.data(), master, impl_->layout.size());
   return values;
 }
 
@@ -234,17 +236,20 @@ void Model::ZeroGradients() {
 }
 
 LossSum Model::ForwardBackward(const Batch& batch, const ForwardBackwardOptions& options) {
-  HEADSWEEP_CHECK(impl_->purpose == Purpose::kTrain, "a model for evaluation has no backward pass");
-  HEADSWEEP_CHECK(options.gradient_scale > 0, "gradient scale {}", options.gradient_scale);
-  Pass pass = impl_->LoadBatch(batch);
-  pass.keep_activations = true;
-  pass.dropout = options.dropout;
-  pass.seed = options.seed;
-  pass.step = options.step;
-  pass.first_example = batch.first_example;
-  impl_->Forward(pass);
-  impl_->Backward(pass, options, &batch);
+  const Pass pass = impl_->LoadTrainingBatch(batch, options);
+  if (options.scores != nullptr)
+    impl_->backend.Fill(impl_->buffers.scores, 0, 3 * std::int64_t{impl_->shape.total_heads()});
+  impl_->ForwardBackward(pass, options, options.scores != nullptr ? &batch : nullptr, /*recorded=*/nullptr);
+  if (options.scores != nullptr) impl_->AddScores(batch, *options.scores);
   return impl_->SumLosses(batch);
+}
+
+void Model::ForwardBackward(const Batch& batch, const ForwardBackwardOptions& options,
+                            Backend::Mailbox& losses, std::int64_t at) {
+  HEADSWEEP_CHECK(options.scores == nullptr, "scores are for a pass that is waited for");
+  const Pass pass = impl_->LoadTrainingBatch(batch, options);
+  impl_->ForwardBackward(pass, options, nullptr, impl_->RecordedPassOf(pass, options));
+  losses.Post(at, impl_->buffers.losses, pass.R);
 }
 
 }  // namespace headsweep

@@ -43,8 +43,12 @@ struct ForwardBackwardOptions {
   HeadScores* scores = nullptr;  // if given, importance is accumulated
   // Called during the backward pass when the gradients of a layer and of all behind it are complete (enqueued): with L for
   // the output projection, then L-1 … 0, then -1 for the embeddings, which a tied output projection is one of.
-  std::function<void(int layer)> on_layer_done;
+  std::function<void(int layer)> on_layer_done = nullptr;
 };
+
+// Of values that are copied out: as they are when all enqueued work is done, or as they were when the backend was last told to
+// Mark, while work enqueued since goes on.
+enum class AsOf { kNow, kMark };
 
 class Model {
  public:
@@ -66,7 +70,7 @@ class Model {
   // Parameters, host side, in layout order.
   void Initialize(std::uint64_t seed);  // function of (seed, tensor name, index): independent of everything else
   void SetParameters(std::span<const float> values);
-  std::vector<float> GetParameters() const;
+  std::vector<float> GetParameters(AsOf when = AsOf::kNow) const;
   std::vector<float> GetGradients() const;
 
   // Gates xi, one per head, flat over layers; stays until cleared. Without gates no gate multiply runs.
@@ -80,6 +84,9 @@ class Model {
   // One micro-batch; gradients accumulate until ZeroGradients. kTrain only.
   void ZeroGradients();
   LossSum ForwardBackward(const Batch& batch, const ForwardBackwardOptions& options);
+  // The same without waiting, and without scores: the losses of all B*T targets (0 where there is none) are posted to `losses`,
+  // from value `at` on. Batches of a shape that was seen before are enqueued as one recording (Backend::Repeat).
+  void ForwardBackward(const Batch& batch, const ForwardBackwardOptions& options, Backend::Mailbox& losses, std::int64_t at);
 
   // Device memory, for the optimiser: (layout().size()) each.
   float* master();

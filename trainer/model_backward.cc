@@ -2,8 +2,10 @@
 // the embedding; branch is the gradient of one sub-layer's output or input. Nothing else of size (R, C) is
 // needed.
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
+#include "cluster/base/errors.h"
 #include "trainer/model_impl.h"
 
 namespace headsweep {
@@ -23,11 +25,11 @@ std::int64_t TargetCount(const Batch& batch, int example) {
 
 // Loss, logits' gradient and the output projection's backward pass, piece by piece. Leaves the gradient of
 // hidden in d_stream.
-void Model::Impl::LossBackward(const Pass& pass, float gradient_scale, float label_smoothing) {
+void Model::Impl::LossBackward(const Pass& pass, float label_smoothing) {
   const int C = shape.embed, V = shape.vocabulary;
   ForEachLogits(pass, [&](std::int64_t row, std::int64_t rows) {
     backend.CrossEntropy(buffers.logits, buffers.targets + row, buffers.losses + row, nullptr, rows, V,
-                         label_smoothing, gradient_scale);
+                         label_smoothing, /*gradient_scale=*/1, buffers.numbers);
     backend.LinearBackward(buffers.logits, backend.Offset(buffers.hidden, row * C),
                            W(offsets.output_projection), backend.Offset(buffers.d_stream, row * C),
                            G(offsets.output_projection), nullptr, rows, C, V,
@@ -135,31 +137,88 @@ void Model::Impl::AddScores(const Batch& batch, HeadScores& scores) {
   scores.tokens += batch.target_count;
 }
 
-void Model::Impl::Backward(const Pass& pass, const ForwardBackwardOptions& options, const Batch* scored) {
-  const int C = shape.embed, L = shape.layers();
-  HeadScores* scores = options.scores;
-  const auto done = [&](int layer) {
-    if (options.on_layer_done) options.on_layer_done(layer);
-  };
-  if (scores != nullptr) backend.Fill(buffers.scores, 0, 3 * std::int64_t{shape.total_heads()});
-  LossBackward(pass, options.gradient_scale, options.label_smoothing);
-  if (pre_norm) {
-    backend.LayerNormBackward(buffers.d_stream, buffers.final_stream, W(offsets.final_norm_weight),
-                              buffers.final_mean, buffers.final_rstd, nullptr, buffers.d_stream,
-                              G(offsets.final_norm_weight), G(offsets.final_norm_bias), pass.R, C);
-  }
-  done(L);
-  for (int layer = L - 1; layer >= 0; --layer) {
-    FeedForwardBackward(pass, layer);
-    AttentionBackward(pass, layer, scores != nullptr ? scored : nullptr, options.gradient_scale);
-    done(layer);
-  }
-  if (pass.dropout > 0) DropOut(pass, buffers.d_stream, buffers.d_stream, L, DropoutPlace::kEmbedding);
+void Model::Impl::EmbeddingBackward(const Pass& pass) {
+  if (pass.dropout > 0)
+    DropOut(pass, buffers.d_stream, buffers.d_stream, shape.layers(), DropoutPlace::kEmbedding);
   backend.EmbeddingBackward(buffers.tokens, buffers.d_stream, G(offsets.token_embedding),
                             offsets.position_embedding >= 0 ? G(offsets.position_embedding) : nullptr, pass.B,
-                            pass.T, C, shape.vocabulary, embedding_scale);
-  done(-1);
-  if (scores != nullptr) AddScores(*scored, *scores);
+                            pass.T, shape.embed, shape.vocabulary, embedding_scale);
+}
+
+Pass Model::Impl::LoadTrainingBatch(const Batch& batch, const ForwardBackwardOptions& options) {
+  HEADSWEEP_CHECK(purpose == Purpose::kTrain, "a model for evaluation has no backward pass");
+  HEADSWEEP_CHECK(options.gradient_scale > 0, "gradient scale {}", options.gradient_scale);
+  Pass pass = LoadBatch(batch);
+  pass.keep_activations = true;
+  pass.dropout = options.dropout;
+  pass.seed = options.seed;
+  PassNumbers numbers;
+  numbers.site = static_cast<std::uint64_t>(options.step) * static_cast<std::uint64_t>(shape.layers() + 1) *
+                 kDropoutPlaces;
+  numbers.first_example = batch.first_example;
+  numbers.gradient_scale = options.gradient_scale;
+  backend.CopyIn(buffers.numbers, numbers);
+  return pass;
+}
+
+// The kept pass of this kind, a new one for a kind that was not seen before; nullptr when there are too many:
+// of short rows alone, whose batches may or may not be full, come two kinds a size.
+RecordedPass* Model::Impl::RecordedPassOf(const Pass& pass, const ForwardBackwardOptions& options) {
+  constexpr std::size_t kMost = 8;
+  const RecordedPass::Kind kind{pass.B,
+                                pass.T,
+                                pass.lengths != nullptr,
+                                gates_set,
+                                static_cast<bool>(options.on_layer_done),
+                                pass.dropout,
+                                options.label_smoothing,
+                                pass.seed};
+  for (RecordedPass& known : recorded_passes)
+    if (known.kind == kind) return &known;
+  if (recorded_passes.size() >= kMost) return nullptr;
+  RecordedPass& added = recorded_passes.emplace_back();
+  added.kind = kind;
+  added.stretches.resize(kind.pieces ? static_cast<std::size_t>(shape.layers()) + 2 : 1);
+  return &added;
+}
+
+void Model::Impl::ForwardBackward(const Pass& pass, const ForwardBackwardOptions& options,
+                                  const Batch* scored, RecordedPass* recorded) {
+  const int L = shape.layers();
+  const auto from_tokens_to_layers = [&] {
+    Forward(pass);
+    LossBackward(pass, options.label_smoothing);
+    if (pre_norm) {
+      backend.LayerNormBackward(buffers.d_stream, buffers.final_stream, W(offsets.final_norm_weight),
+                                buffers.final_mean, buffers.final_rstd, nullptr, buffers.d_stream,
+                                G(offsets.final_norm_weight), G(offsets.final_norm_bias), pass.R,
+                                shape.embed);
+    }
+  };
+  const auto through_layer = [&](int layer) {
+    FeedForwardBackward(pass, layer);
+    AttentionBackward(pass, layer, scored, options.gradient_scale);
+  };
+  std::size_t stretch = 0;
+  const auto enqueue = [&](const auto& work) {
+    recorded == nullptr ? work() : backend.Repeat(recorded->stretches.at(stretch++), std::cref(work));
+  };
+  if (!options.on_layer_done) {
+    enqueue([&] {
+      from_tokens_to_layers();
+      for (int layer = L - 1; layer >= 0; --layer) through_layer(layer);
+      EmbeddingBackward(pass);
+    });
+    return;
+  }
+  enqueue(from_tokens_to_layers);
+  options.on_layer_done(L);
+  for (int layer = L - 1; layer >= 0; --layer) {
+    enqueue([&] { through_layer(layer); });
+    options.on_layer_done(layer);
+  }
+  enqueue([&] { EmbeddingBackward(pass); });
+  options.on_layer_done(-1);
 }
 
 }  // namespace headsweep

@@ -54,6 +54,7 @@ class Planner {
     b.targets = arena_.Ints(R_);
     b.lengths = arena_.Ints(B_);
     b.zeros = arena_.Ints(R_);
+    b.numbers = arena_.Values<PassNumbers>(1);
   }
 
   // Stream and norm buffers of one layer; `shared` (kEvaluate) lets the stream stay in place.

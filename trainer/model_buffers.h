@@ -68,6 +68,8 @@ struct ModelBuffers {
   std::int32_t*
       zeros;  // (R) token 0 everywhere: broadcasts a bias through the embedding op (layers without heads)
 
+  PassNumbers* numbers;  // what this pass has of its own
+
   // Activations.
   std::vector<LayerBuffers> layers;
   Element* final_stream;           // (R, C) after the last layer; post-norm: also `hidden`

@@ -8,15 +8,11 @@
 namespace headsweep {
 
 Dropout Model::Impl::DropoutAt(const Pass& pass, int layer, DropoutPlace place) const {
-  constexpr std::uint64_t kPlaces = 4;
   Dropout dropout;
   dropout.rate = pass.dropout;
   dropout.seed = pass.seed;
-  dropout.site = (static_cast<std::uint64_t>(pass.step) * static_cast<std::uint64_t>(shape.layers() + 1) +
-                  static_cast<std::uint64_t>(layer)) *
-                     kPlaces +
-                 static_cast<std::uint64_t>(place);
-  dropout.first_example = pass.first_example;
+  dropout.site = static_cast<std::uint64_t>(layer) * kDropoutPlaces + static_cast<std::uint64_t>(place);
+  dropout.numbers = buffers.numbers;
   return dropout;
 }
 
@@ -124,7 +120,7 @@ void Model::Impl::LossForward(const Pass& pass) {
   ForEachLogits(pass, [&](std::int64_t row, std::int64_t rows) {
     backend.CrossEntropy(buffers.logits, buffers.targets + row, buffers.losses + row, nullptr, rows,
                          shape.vocabulary,
-                         /*smoothing=*/0, /*gradient_scale=*/0);
+                         /*smoothing=*/0, /*gradient_scale=*/0, nullptr);
   });
 }
 

@@ -2,6 +2,7 @@
 // model_forward.cc, the backward pass in model_backward.cc.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "trainer/model.h"
@@ -19,12 +20,26 @@ struct Pass {
   bool keep_activations = false;          // a backward pass follows
   float dropout = 0;
   std::uint64_t seed = 0;
-  std::int64_t step = 0;
-  std::int64_t first_example = 0;
+};
+
+// Passes of one kind, forward and backward, as the backend keeps them. Kind: all that the enqueued ops depend
+// on.
+struct RecordedPass {
+  struct Kind {
+    int B, T;
+    bool padded, gates, pieces;
+    float dropout, label_smoothing;
+    std::uint64_t seed;
+    bool operator==(const Kind&) const = default;
+  };
+  Kind kind;
+  // One, or with `pieces` one for each on_layer_done.
+  std::vector<std::unique_ptr<Backend::Recording>> stretches;
 };
 
 // Places of dropout in a layer; the embedding counts as a place of layer L.
 enum class DropoutPlace { kAttention, kAttentionOutput, kFeedForwardOutput, kEmbedding };
+inline constexpr std::uint64_t kDropoutPlaces = 4;
 
 struct Model::Impl {
   Impl(Backend& backend, const ModelShape& shape, int max_examples, Purpose purpose);
@@ -43,11 +58,17 @@ struct Model::Impl {
   void ForEachLogits(const Pass& pass, Each each);
   void LossForward(const Pass& pass);
   AttentionShape AttentionOf(const Pass& pass, int layer) const;
+  // Sites of step 0; the pass's numbers move them to those of its step.
   Dropout DropoutAt(const Pass& pass, int layer, DropoutPlace place) const;
   void DropOut(const Pass& pass, const Element* x, Element* y, int layer, DropoutPlace place);
 
   // model_backward.cc
-  void Backward(const Pass& pass, const ForwardBackwardOptions& options, const Batch* scored);
+  Pass LoadTrainingBatch(const Batch& batch, const ForwardBackwardOptions& options);
+  // recorded: nullptr = enqueued as it is.
+  void ForwardBackward(const Pass& pass, const ForwardBackwardOptions& options, const Batch* scored,
+                       RecordedPass* recorded);
+  RecordedPass* RecordedPassOf(const Pass& pass, const ForwardBackwardOptions& options);
+  void AddScores(const Batch& batch, HeadScores& scores);
 
   const Element* W(std::int64_t offset) const { return backend.Offset(buffers.weights, offset); }
   float* G(std::int64_t offset) const { return buffers.gradients + offset; }
@@ -78,15 +99,16 @@ struct Model::Impl {
   ModelBuffers buffers{};
   std::vector<float> host_losses;  // (R)
   std::vector<float> host_scores;  // (3, all heads)
+  std::vector<RecordedPass> recorded_passes;
 
  private:
   void AttentionForward(const Pass& pass, int layer);
   void FeedForwardForward(const Pass& pass, int layer);
-  void LossBackward(const Pass& pass, float gradient_scale, float label_smoothing);
+  void LossBackward(const Pass& pass, float label_smoothing);
+  void EmbeddingBackward(const Pass& pass);
   void FeedForwardBackward(const Pass& pass, int layer);
   void AttentionBackward(const Pass& pass, int layer, const Batch* scored, float gradient_scale);
   void ScoreHeads(const Pass& pass, int layer, const Batch& batch, float gradient_scale);
-  void AddScores(const Batch& batch, HeadScores& scores);
   const Element* BranchGradient(const Pass& pass, int layer, DropoutPlace place);
 };
 

@@ -1,6 +1,7 @@
 #include "trainer/optimizer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "cluster/base/errors.h"
 #include "kernels/arena.h"
@@ -9,7 +10,7 @@ namespace headsweep {
 namespace {
 
 // A few floats beside the moments, each on a cache line of its own.
-constexpr std::int64_t kScalars = 3;
+constexpr std::int64_t kScalars = 4;
 constexpr std::int64_t kAlignment = 64;
 
 std::int64_t Padded(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -30,46 +31,58 @@ Optimizer::Optimizer(Model& model, const TrainConfig& config, std::int64_t begin
   sum_of_squares_ = arena.Floats(1);
   norm_ = arena.Floats(1);
   clip_scale_ = arena.Floats(1);
+  rates_ = arena.Floats(3);
 }
 
 Optimizer::~Optimizer() { backend_.Free(memory_); }
 
+const float* Optimizer::Clip() {
+  backend_.Repeat(clipping_, [this] {
+    backend_.SumOfSquares(model_.gradients(), model_.layout().size(), sum_of_squares_);
+    backend_.ClipScale(sum_of_squares_, static_cast<float>(config_.clip_norm), norm_, clip_scale_);
+  });
+  return norm_;
+}
+
 double Optimizer::GradientNorm() {
-  backend_.SumOfSquares(model_.gradients(), model_.layout().size(), sum_of_squares_);
-  backend_.ClipScale(sum_of_squares_, static_cast<float>(config_.clip_norm), norm_, clip_scale_);
   float norm = 0;
-  backend_.CopyOut(&norm, norm_, 1);
+  backend_.CopyOut(&norm, Clip(), 1);
   return norm;
 }
 
-void Optimizer::Update(double learning_rate, std::int64_t step) {
+Backend::AdamW Optimizer::Adam(double weight_decay) const {
   Backend::AdamW adam;
-  adam.learning_rate = static_cast<float>(learning_rate);
   adam.beta1 = static_cast<float>(config_.beta1);
   adam.beta2 = static_cast<float>(config_.beta2);
   adam.epsilon = static_cast<float>(config_.epsilon);
-  adam.step = step;
-  const auto update = [&](std::int64_t from, std::int64_t to, double decay) {
-    const std::int64_t begin = std::max(from, begin_), end = std::min(to, end_);
-    if (begin >= end) return;
-    adam.weight_decay = static_cast<float>(decay);
-    backend_.AdamWUpdate(adam, model_.master() + begin, backend_.Offset(model_.weights(), begin),
-                         m_ + (begin - begin_), v_ + (begin - begin_), model_.gradients() + begin,
-                         clip_scale_, end - begin);
-  };
-  const ParameterLayout& layout = model_.layout();
-  update(0, layout.decaying_size(), config_.weight_decay);
-  update(layout.decaying_size(), layout.size(), 0);
+  adam.weight_decay = static_cast<float>(weight_decay);
+  return adam;
 }
 
-std::vector<float> Optimizer::Whole(const float* part) const {
+void Optimizer::Update(double learning_rate, std::int64_t step) {
+  const std::array<float, 3> rates = Adam(0).Rates(static_cast<float>(learning_rate), step);
+  backend_.CopyIn(rates_, rates.data(), 3);
+  backend_.Repeat(update_, [this] {
+    const ParameterLayout& layout = model_.layout();
+    UpdateRange(0, layout.decaying_size(), config_.weight_decay);
+    UpdateRange(layout.decaying_size(), layout.size(), 0);
+  });
+}
+
+void Optimizer::UpdateRange(std::int64_t from, std::int64_t to, double weight_decay) {
+  const std::int64_t begin = std::max(from, begin_), end = std::min(to, end_);
+  if (begin >= end) return;
+  backend_.AdamWUpdate(Adam(weight_decay), rates_, model_.master() + begin,
+                       backend_.Offset(model_.weights(), begin), m_ + (begin - begin_), v_ + (begin - begin_),
+                       model_.gradients() + begin, clip_scale_, end - begin);
+}
+
+std::vector<float> Optimizer::Whole(const float* part, AsOf when) const {
   std::vector<float> values(static_cast<std::size_t>(model_.layout().size()));
-  backend_.CopyOut(values.data() + begin_, part, end_ - begin_);
+  when == AsOf::kMark ? backend_.CopyOutMarked(values.data() + begin_, part, end_ - begin_)
+                      : backend_.CopyOut(values.data() + begin_, part, end_ - begin_);
   return values;
 }
-
-std::vector<float> Optimizer::GetM() const { return Whole(m_); }
-std::vector<float> Optimizer::GetV() const { return Whole(v_); }
 
 void Optimizer::SetMoments(std::span<const float> m, std::span<const float> v) {
   const auto count = static_cast<std::size_t>(model_.layout().size());

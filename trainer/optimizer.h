@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,19 +25,23 @@ class Optimizer {
 
   static std::int64_t PlannedBytes(std::int64_t parameters);
 
-  // l2 norm of the model's gradients, before clipping; waits for the device. Not finite: the run has
-  // diverged, do not Update.
-  double GradientNorm();
-  // One step with the clipping factor of the last GradientNorm(). step counts from 1.
+  // l2 norm of the model's gradients, before clipping, and from it the factor of clipping. Not finite: the
+  // run has diverged, and this and all later Updates change nothing. Returns the norm in device memory.
+  const float* Clip();
+  double GradientNorm();  // Clip(), waits and tells
+  // One step with the factor of the last Clip(). step counts from 1.
   void Update(double learning_rate, std::int64_t step);
 
   // Moments, host side: of all parameters in layout order, zero where others update.
-  std::vector<float> GetM() const;
-  std::vector<float> GetV() const;
+  std::vector<float> GetM(AsOf when = AsOf::kNow) const { return Whole(m_, when); }
+  std::vector<float> GetV(AsOf when = AsOf::kNow) const { return Whole(v_, when); }
   void SetMoments(std::span<const float> m, std::span<const float> v);
 
  private:
-  std::vector<float> Whole(const float* part) const;
+  std::vector<float> Whole(const float* part, AsOf when) const;
+  Backend::AdamW Adam(double weight_decay) const;
+  // The parameters of the layout's range [from, to) that are updated here.
+  void UpdateRange(std::int64_t from, std::int64_t to, double weight_decay);
 
   Model& model_;
   Backend& backend_;
@@ -48,6 +53,8 @@ class Optimizer {
   float* sum_of_squares_ = nullptr;
   float* norm_ = nullptr;
   float* clip_scale_ = nullptr;
+  float* rates_ = nullptr;  // AdamW::Rates
+  std::unique_ptr<Backend::Recording> clipping_, update_;
 };
 
 }  // namespace headsweep

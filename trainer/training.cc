@@ -14,7 +14,6 @@
 #include "trainer/checkpoint.h"
 #include "trainer/control_protocol.h"
 #include "trainer/flops.h"
-#include "trainer/gradient_exchange.h"
 #include "trainer/head_orders.h"
 #include "trainer/head_surgery.h"
 #include "trainer/memory.h"
@@ -22,9 +21,9 @@
 #include "trainer/model.h"
 #include "trainer/optimizer.h"
 #include "trainer/replicas.h"
-#include "trainer/schedule.h"
 #include "trainer/stage.h"
 #include "trainer/stage_files.h"
+#include "trainer/step_runner.h"
 #include "trainer/training_memory.h"
 
 namespace headsweep {
@@ -64,7 +63,7 @@ class TrainStage {
                    ? ShardOf(model_->layout().size(), context.collective.rank(), World())
                    : std::pair(std::int64_t{0}, model_->layout().size())),
         optimizer_(*model_, config_, shard_.first, shard_.second),
-        exchange_(context.collective, *model_, std::int64_t{context.config.run.bucket_megabytes} << 20),
+        steps_(context, source_, *model_, optimizer_, micro_batch_),
         provenance_(MakeProvenance(context)),
         passes_(context.collective, context.stop,
                 [this](const PassProgress& progress) { OnPass(progress); }) {
@@ -83,10 +82,12 @@ class TrainStage {
     context_.reporter.Started(step_, config_.steps);
     try {
       while (true) {
-        if (EvaluationIsDue() && !Evaluate("valid", valid_)) return Diverged();
+        if (EvaluationIsDue() && !(Collect(0) && Evaluate("valid", valid_))) return Diverged();
         if (step_ == config_.steps) break;
-        if (stop_agreed_ || (World() == 1 && context_.stop)) return Stopped();
-        if (step_ > 0 && step_ % config_.checkpoint_every == 0) WriteCheckpointNow();
+        if (steps_.stop_agreed() || (World() == 1 && context_.stop))
+          return Collect(0) ? Stopped() : Diverged();
+        if (step_ > 0 && step_ % config_.checkpoint_every == 0)
+          steps_.ahead() > 0 ? BeginCheckpoint() : WriteCheckpointNow();
         if (!Step()) return Diverged();
       }
       if (!IsEvaluated("test") && !Evaluate("test", test_)) return Diverged();
@@ -144,108 +145,79 @@ class TrainStage {
   }
 
   void WriteCheckpointNow() {
-    FlushMetrics();
+    BeginCheckpoint();
+    CopyCheckpoint();
+    SealCheckpoint();
+  }
+
+  // A checkpoint is begun when its step is enqueued, copied out before the next step's update is, and sealed
+  // when its step's numbers are known: meanwhile the next step runs.
+  void BeginCheckpoint() {
     if (checkpointed_ == step_) return;
     checkpointed_ = step_;
-    Checkpoint checkpoint;
-    checkpoint.parameters = model_->GetParameters();
-    RequireEqualReplicas(context_.collective, checkpoint.parameters, step_);
-    const bool is_sharded = context_.config.run.shard_optimizer;
-    if (is_sharded || IsWriter()) {
-      checkpoint.m = optimizer_.GetM();
-      checkpoint.v = optimizer_.GetV();
-    }
-    if (is_sharded) {
-      GatherShards(context_.collective, checkpoint.m);
-      GatherShards(context_.collective, checkpoint.v);
-    }
-    if (!IsWriter()) return;
+    Checkpoint& checkpoint = checkpoint_.emplace();
     checkpoint.shape = shape_;
     checkpoint.stage_id = context_.config.id;
     checkpoint.step = step_;
     checkpoint.cursor = source_.cursor();
-    checkpoint.history = history_;
-    checkpoint.train_seconds = train_seconds_;
-    const std::string path =
-        WriteCheckpoint(context_.files, CheckpointRoot(context_), checkpoint, provenance_, kCheckpointsKept);
-    context_.reporter.Checkpointed(step_, path);
+    context_.backend.Mark();
+  }
+
+  void CopyCheckpoint() {
+    if (!checkpoint_) return;
+    checkpoint_->parameters = model_->GetParameters(AsOf::kMark);
+    RequireEqualReplicas(context_.collective, checkpoint_->parameters, checkpoint_->step);
+    const bool is_sharded = context_.config.run.shard_optimizer;
+    if (is_sharded || IsWriter()) {
+      checkpoint_->m = optimizer_.GetM(AsOf::kMark);
+      checkpoint_->v = optimizer_.GetV(AsOf::kMark);
+    }
+    if (is_sharded) {
+      GatherShards(context_.collective, checkpoint_->m);
+      GatherShards(context_.collective, checkpoint_->v);
+    }
+  }
+
+  void SealCheckpoint() {
+    FlushMetrics();
+    if (checkpoint_ && IsWriter()) {
+      checkpoint_->history = history_;
+      checkpoint_->train_seconds = train_seconds_;
+      const std::string path = WriteCheckpoint(context_.files, CheckpointRoot(context_), *checkpoint_,
+                                               provenance_, kCheckpointsKept);
+      context_.reporter.Checkpointed(checkpoint_->step, path);
+    }
+    checkpoint_.reset();
   }
 
   void FlushMetrics() {
     if (metrics_) metrics_->Append(history_);
   }
 
-  // --- One step ---
+  // --- Steps ---
 
-  // One optimiser step over the effective batch. False: the loss or the gradient is not a finite number;
-  // nothing was updated.
+  // False: the loss or the gradient of this step, or of the one before, is not a finite number.
   bool Step() {
-    const double started = clock_.Monotonic();
-    ++step_;
-    StepRow row;
-    row.step = step_;
-    row.targets = ReadShare();
-    row.loss = Finite(AccumulateGradients(row.targets) /
-                      static_cast<double>(std::max<std::int64_t>(1, row.targets)));
-    row.learning_rate = LearningRate(config_, step_);
-    row.gradient_norm = Finite(optimizer_.GradientNorm());
-    const bool sound = std::isfinite(row.loss) && std::isfinite(row.gradient_norm);
-    if (sound) UpdateWeights(row.learning_rate);
-    row.seconds = clock_.Monotonic() - started;
-    row.tokens_per_second = row.seconds > 0 ? static_cast<double>(row.targets) / row.seconds : 0;
-    train_seconds_ += row.seconds;
-    history_.steps.push_back(row);
-    context_.reporter.Progress("train", step_, config_.steps, row.loss, row.tokens_per_second);
-    return sound;
+    steps_.Enqueue(++step_, [this] { CopyCheckpoint(); });
+    if (!Collect(steps_.ahead())) return false;
+    if (checkpoint_) SealCheckpoint();
+    return true;
   }
 
-  void UpdateWeights(double learning_rate) {
-    optimizer_.Update(learning_rate, step_);
-    if (World() > 1 && context_.config.run.shard_optimizer) GatherWeights(context_.collective, *model_);
-  }
-
-  // batch_ = this process's rows of the next effective batch. Returns the targets of the whole one: the mean
-  // is over them, so uneven shares are exact.
-  std::int64_t ReadShare() {
-    const auto [begin, end] = ShardOf(config_.batch, context_.collective.rank(), World());
-    const std::int64_t targets = source_.TargetsOfNext(config_.batch);
-    source_.Skip(begin);
-    source_.Next(static_cast<int>(end - begin), batch_);
-    source_.Skip(config_.batch - end);
-    batch_.first_example = begin;
-    return targets;
-  }
-
-  // Gradients of the mean loss over all targets of the effective batch; returns its sum. Sums of gradients
-  // leave while the last piece's backward pass runs.
-  double AccumulateGradients(std::int64_t targets) {
-    ForwardBackwardOptions options;
-    options.gradient_scale = 1.0f / static_cast<float>(std::max<std::int64_t>(1, targets));
-    options.label_smoothing = static_cast<float>(config_.label_smoothing);
-    options.dropout = static_cast<float>(context_.config.model.dropout);
-    options.seed = context_.config.seed;
-    options.step = step_;
-    model_->ZeroGradients();
-    LossSum loss;
-    for (int first = 0; first < batch_.B; first += micro_batch_) {
-      const int count = std::min(micro_batch_, batch_.B - first);
-      if (first + count == batch_.B && World() > 1)
-        options.on_layer_done = [this](int layer) { exchange_.LayerDone(layer); };
-      if (count == batch_.B) {
-        loss += model_->ForwardBackward(batch_, options);
-      } else {
-        CutBatch(batch_, first, count, part_);
-        loss += model_->ForwardBackward(part_, options);
+  // Looks at enqueued steps until so many are left. False: a loss or gradient norm is not a finite number;
+  // the weights are those before that step, which is now the last.
+  bool Collect(int left) {
+    while (steps_.pending() > left) {
+      const StepRow row = steps_.Collect();
+      train_seconds_ += row.seconds;
+      history_.steps.push_back(row);
+      context_.reporter.Progress("train", row.step, config_.steps, row.loss, row.tokens_per_second);
+      if (!std::isfinite(row.loss) || !std::isfinite(row.gradient_norm)) {
+        step_ = row.step;
+        return false;
       }
     }
-    if (World() > 1) {
-      exchange_.Finish();
-      double sums[] = {loss.loss, context_.stop ? 1.0 : 0.0};
-      context_.collective.AllReduceSum(sums, 2);
-      loss.loss = sums[0];
-      stop_agreed_ = sums[1] > 0;
-    }
-    return loss.loss;
+    return true;
   }
 
   // One NaN is as good as another, but digests compare bits.
@@ -374,17 +346,16 @@ class TrainStage {
   std::unique_ptr<Model> model_;
   const std::pair<std::int64_t, std::int64_t> shard_;  // parameters that this process updates
   Optimizer optimizer_;
-  GradientExchange exchange_;
+  StepRunner steps_;
   Provenance provenance_;
   BatchPasses passes_;
   std::optional<LiveMetrics> metrics_;  // of the writing rank
   SystemClock clock_;
 
   std::vector<Batch> valid_, test_, scored_;
-  Batch batch_, part_;
-  std::int64_t step_ = 0;           // optimiser steps done
+  std::int64_t step_ = 0;           // optimiser steps enqueued
   std::int64_t checkpointed_ = -1;  // step of the newest checkpoint of this process
-  bool stop_agreed_ = false;        // of several processes: one was asked to stop before the last step's end
+  std::optional<Checkpoint> checkpoint_;  // begun
   double train_seconds_ = 0;
   double pass_started_ = 0;
   std::int64_t pass_tokens_ = 0, last_pass_tokens_ = 0;

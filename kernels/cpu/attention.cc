@@ -158,6 +158,11 @@ void SoftmaxBlock(const Block& block, float* x, float* sums, float* maxima) {
   }
 }
 
+AttentionShape Settled(AttentionShape shape) {
+  if (shape.dropout.rate > 0) shape.dropout = cpu::Settled(shape.dropout);
+  return shape;
+}
+
 void CheckShape(const char* op, const AttentionShape& shape) {
   if (shape.D < 1 || shape.D > 512) {
     throw Unsupported(fmt::format("{}: head size {} is outside 1..512", op, shape.D));
@@ -353,9 +358,10 @@ void ForEachPiece(const AttentionShape& shape, int threads, cpu::Scratch& memory
 
 }  // namespace
 
-void CpuBackend::AttentionForward(const AttentionShape& shape, const Element* q, const Element* k,
+void CpuBackend::AttentionForward(const AttentionShape& given, const Element* q, const Element* k,
                                   const Element* v, const float* gates, Element* out, Element* gated,
                                   float* lse) {
+  const AttentionShape shape = Settled(given);
   if (shape.B == 0 || shape.H == 0 || shape.T == 0) return;
   CheckShape("AttentionForward", shape);
   const ForwardTensors tensors{F(q), F(k), F(v), gates, F(out), F(gated), lse};
@@ -364,9 +370,10 @@ void CpuBackend::AttentionForward(const AttentionShape& shape, const Element* q,
   });
 }
 
-void CpuBackend::AttentionBackward(const AttentionShape& shape, const Element* q, const Element* k,
+void CpuBackend::AttentionBackward(const AttentionShape& given, const Element* q, const Element* k,
                                    const Element* v, const float* gates, const Element* out, const float* lse,
                                    const Element* dout, Element* dq, Element* dk, Element* dv, float* delta) {
+  const AttentionShape shape = Settled(given);
   if (shape.B == 0 || shape.H == 0) return;
   CheckShape("AttentionBackward", shape);
   const BackwardTensors tensors{F(q), F(k), F(v), gates, F(out), lse, F(dout), F(dq), F(dk), F(dv), delta};

@@ -22,6 +22,7 @@ class CpuBackend final : public Backend {
   void CopyIn(float* to, const float* host_from, std::int64_t count) override;
   void CopyIn(std::int32_t* to, const std::int32_t* host_from, std::int64_t count) override;
   void CopyIn(Element* to, const float* host_from, std::int64_t count) override;
+  void CopyIn(PassNumbers* to, const PassNumbers& from) override { *to = from; }
   void CopyOut(float* host_to, const float* from, std::int64_t count) override;
   void CopyOut(std::int32_t* host_to, const std::int32_t* from, std::int64_t count) override;
   void CopyOut(float* host_to, const Element* from, std::int64_t count) override;
@@ -60,12 +61,13 @@ class CpuBackend final : public Backend {
   void ApplyDropout(const Element* x, Element* y, int B, std::int64_t N, const Dropout& dropout) override;
 
   void CrossEntropy(Element* logits, const std::int32_t* targets, float* losses, std::int32_t* predictions,
-                    std::int64_t R, int V, float smoothing, float gradient_scale) override;
+                    std::int64_t R, int V, float smoothing, float gradient_scale,
+                    const PassNumbers* numbers) override;
 
   void SumOfSquares(const float* x, std::int64_t count, float* result) override;
   void Sum(const float* x, std::int64_t count, float* result) override;
   void ClipScale(const float* sum_of_squares, float max_norm, float* norm, float* scale) override;
-  void AdamWUpdate(const AdamW& adam, float* master, Element* weights, float* m, float* v,
+  void AdamWUpdate(const AdamW& adam, const float* rates, float* master, Element* weights, float* m, float* v,
                    const float* gradient, const float* gradient_scale, std::int64_t count) override;
 
  private:

@@ -98,7 +98,17 @@ inline void DropoutMultiplierBatch(const Dropout& dropout, std::uint64_t block, 
   }
 }
 
-// out[i] = DropoutScale(rate) where position first + i is kept, else 0; i in [0, count). rate in (0, 1).
+// With its numbers, if it has any, added.
+inline Dropout Settled(Dropout dropout) {
+  if (dropout.numbers == nullptr) return dropout;
+  dropout.site += dropout.numbers->site;
+  dropout.first_example += dropout.numbers->first_example;
+  dropout.numbers = nullptr;
+  return dropout;
+}
+
+// dropout: settled. out[i] = DropoutScale(rate) where position first + i is kept, else 0; i in [0, count).
+// rate in (0, 1).
 inline void DropoutMultipliers(const Dropout& dropout, std::int64_t first, std::int64_t count, float* out) {
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t skip = (first + done) % 4;

@@ -17,12 +17,13 @@ void CpuBackend::Add(const Element* a, const Element* b, Element* out, std::int6
   });
 }
 
-void CpuBackend::ApplyDropout(const Element* x, Element* y, int B, std::int64_t N, const Dropout& dropout) {
+void CpuBackend::ApplyDropout(const Element* x, Element* y, int B, std::int64_t N, const Dropout& given) {
   const std::int64_t count = B * N;
-  if (dropout.rate <= 0) {
+  if (given.rate <= 0) {
     if (x != y) CopyOut(F(y), x, count);
     return;
   }
+  const Dropout dropout = cpu::Settled(given);
   cpu::ParallelRanges(threads_, count, cpu::kElementGrain, [&](std::int64_t begin, std::int64_t end, int) {
     constexpr std::int64_t kPiece = 1024;
     float multipliers[kPiece];

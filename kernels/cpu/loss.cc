@@ -1,4 +1,5 @@
 // Softmax cross-entropy with label smoothing, in place: probabilities never get a tensor of their own.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -63,15 +64,19 @@ float CrossEntropyRow(float* x, int V, int target, float maximum, float smoothin
   const float expected =
       smoothing == 0 ? target_logit
                      : (1.0f - smoothing) * target_logit + smoothing * (sum_logits / static_cast<float>(V));
-  return std::log(sum_exp) - expected;
+  const float loss = std::log(sum_exp) - expected;
+  if (gradient_scale != 0 && !std::isfinite(loss))
+    std::fill(x, x + V, std::numeric_limits<float>::quiet_NaN());
+  return loss;
 }
 
 }  // namespace
 
 void CpuBackend::CrossEntropy(Element* logits, const std::int32_t* targets, float* losses,
                               std::int32_t* predictions, std::int64_t R, int V, float smoothing,
-                              float gradient_scale) {
+                              float gradient_scale, const PassNumbers* numbers) {
   if (V == 0) return;
+  if (numbers != nullptr) gradient_scale *= numbers->gradient_scale;
   cpu::ParallelRanges(threads_, R, cpu::RowGrain(V), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       float* row = F(logits) + r * V;

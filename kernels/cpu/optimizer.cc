@@ -1,26 +1,29 @@
 // AdamW (Loshchilov & Hutter 2019) in one pass, and the factor of gradient clipping.
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
 
 namespace headsweep {
 
-// Written so that a NaN norm gives a NaN scale: a diverged step must show.
 void CpuBackend::ClipScale(const float* sum_of_squares, float max_norm, float* norm, float* scale) {
   norm[0] = std::sqrt(sum_of_squares[0]);
+  if (!std::isfinite(norm[0]) || std::isnan(scale[0])) {
+    scale[0] = std::numeric_limits<float>::quiet_NaN();
+    return;
+  }
   scale[0] = max_norm <= 0 || norm[0] <= max_norm ? 1.0f : max_norm / norm[0];
 }
 
-void CpuBackend::AdamWUpdate(const AdamW& adam, float* master, Element* weights, float* m, float* v,
-                             const float* gradient, const float* gradient_scale, std::int64_t count) {
+void CpuBackend::AdamWUpdate(const AdamW& adam, const float* rates, float* master, Element* weights, float* m,
+                             float* v, const float* gradient, const float* gradient_scale,
+                             std::int64_t count) {
   const float scale = gradient_scale == nullptr ? 1.0f : gradient_scale[0];
-  const double step = static_cast<double>(adam.step);
+  if (std::isnan(scale)) return;
   const float beta1 = adam.beta1, beta2 = adam.beta2, epsilon = adam.epsilon;
-  const float learning_rate = adam.learning_rate;
-  const float correction1 = static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(beta1), step)));
-  const float correction2 = static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(beta2), step)));
-  const float decay = 1.0f - adam.learning_rate * adam.weight_decay;
+  const float learning_rate = rates[0], correction1 = rates[1], correction2 = rates[2];
+  const float decay = 1.0f - learning_rate * adam.weight_decay;
   float* rounded = cpu::F(weights);
   cpu::ParallelRanges(threads_, count, cpu::kElementGrain, [&](std::int64_t begin, std::int64_t end, int) {
 #pragma omp simd

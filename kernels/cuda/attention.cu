@@ -82,6 +82,7 @@ void Describe(const AttentionShape& shape, const T* q, const T* k, const T* v, c
     a.seed = shape.dropout.seed;
     a.site = shape.dropout.site;
     a.first_example = shape.dropout.first_example;
+    a.numbers = shape.dropout.numbers;
   }
 }
 

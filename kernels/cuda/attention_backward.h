@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::
   GlobalRows<const E> k = HeadRows(a.k, a.kv_stride, place, a.S, a.D, 0, a.access);
   GlobalRows<const E> v = HeadRows(a.v, a.kv_stride, place, a.S, a.D, 0, a.access);
   k.rows = v.rows = VisibleKeys(a, keys, last);
-  const std::int64_t queries = ((a.first_example + place.b) * a.H + place.h) * a.T;
+  const std::int64_t queries = DropoutRow(a, place);
 
   const int steps = (a.D + 15) / 16;
   int limit[kRows];
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::
   const GlobalRows<const E> dout_rows = HeadRows(a.dout, dense, place, a.T, a.D, 0, a.access);
   const float* const lse = a.lse + place.head * a.T;
   const float* const delta = a.delta + place.head * a.T;
-  const std::int64_t queries = ((a.first_example + place.b) * a.H + place.h) * a.T;
+  const std::int64_t queries = DropoutRow(a, place);
 
   const int steps = (a.D + 15) / 16;
   int first_query[kRows];

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kMinimumBlocks<AttentionPass::
   GlobalRows<const E> k = HeadRows(a.k, a.kv_stride, place, a.S, a.D, 0, a.access);
   GlobalRows<const E> v = HeadRows(a.v, a.kv_stride, place, a.S, a.D, column0, a.access);
   k.rows = v.rows = VisibleKeys(a, keys, last);  // what nobody sees reads as 0
-  const std::int64_t queries = ((a.first_example + place.b) * a.H + place.h) * a.T;
+  const std::int64_t queries = DropoutRow(a, place);
 
   const int steps = (a.D + 15) / 16;
   int limit[kRows];

@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstdint>
 
+#include "kernels/backend.h"
 #include "kernels/cuda/attention_math.h"
 #include "kernels/cuda/heuristics.h"
 #include "kernels/cuda/mutants.h"
@@ -29,6 +30,7 @@ struct AttentionArguments {
   float kept_scale = 1;         // DropoutScale(rate), 1 without dropout
   std::uint64_t seed = 0, site = 0;
   std::int64_t first_example = 0;
+  const PassNumbers* numbers = nullptr;  // Dropout's
 
   int access = 0;                         // bytes: AccessBytes() of every tensor of the launch
   int stages = 0, tiles = 0, chunks = 0;  // AttentionPlan
@@ -139,8 +141,15 @@ __device__ __forceinline__ int TileCount(int rows, int tile) {
   return HS_MUTANT_VALUE(TILE_EDGE, rows / tile, (rows + tile - 1) / tile);
 }
 
+// Row (b, h, t = 0) of the probabilities, as AttentionShape counts dropout's positions.
+template <class E>
+__device__ __forceinline__ std::int64_t DropoutRow(const AttentionArguments<E>& a, const BlockPlace& place) {
+  const std::int64_t moved = a.dropout && a.numbers != nullptr ? a.numbers->first_example : 0;
+  return ((a.first_example + moved + place.b) * a.H + place.h) * a.T;
+}
+
 // Which probabilities of a warp's tile dropout keeps: bit r * kPerRow + j of the result is At(r, j)'s. All
-// bits without dropout. queries: (first_example + b) * H + h, times T. kKeysAcross: columns are keys and own
+// bits without dropout. queries: DropoutRow(). kKeysAcross: columns are keys and own
 // rows queries; otherwise the reverse. own0, streamed0: index of the warp's first own row, and of the tile's
 // first.
 //
@@ -156,6 +165,7 @@ __device__ __forceinline__ std::uint32_t KeptProbabilities(const AttentionArgume
   constexpr bool kHalf = sizeof(E) == 2;
   static_assert(Math::kRows * kPerRow <= 32, "one bit a probability");
   if (!a.dropout) return ~0u;
+  const std::uint64_t site = a.numbers == nullptr ? a.site : a.site + a.numbers->site;
   std::uint32_t kept = 0;
   if (a.S % 4 != 0) {
     std::uint64_t drawn = ~std::uint64_t{0};
@@ -168,7 +178,7 @@ __device__ __forceinline__ std::uint32_t KeptProbabilities(const AttentionArgume
       const auto position = static_cast<std::uint64_t>((queries + t) * a.S + s);
       if (position / 4 != drawn) {
         drawn = position / 4;
-        block = RandomBlock(a.seed, a.site, drawn);
+        block = RandomBlock(a.seed, site, drawn);
       }
       const unsigned word = position % 4;
       const std::uint32_t bits = word < 2 ? (word == 0 ? block.word[0] : block.word[1])
@@ -192,7 +202,7 @@ __device__ __forceinline__ std::uint32_t KeptProbabilities(const AttentionArgume
       s = own0 + (kHalf ? lane / 16 * 4 + mine / 2 * 8 : 4 * mine);
     }
     const auto position = static_cast<std::uint64_t>((queries + t) * a.S + s);
-    const PhiloxBlock block = RandomBlock(a.seed, a.site, position / 4);
+    const PhiloxBlock block = RandomBlock(a.seed, site, position / 4);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t keeps = block.word[i] >= a.threshold ? 1 : 0;

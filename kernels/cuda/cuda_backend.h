@@ -22,7 +22,7 @@ namespace headsweep::HEADSWEEP_CUDA_NAMESPACE {
 template <class T>
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(int device);
+  CudaBackend(int device, bool run_ahead);
   ~CudaBackend() override;
 
   std::string name() const override;  // "cuda", or "cuda-on-host"
@@ -33,12 +33,19 @@ class CudaBackend final : public Backend {
   void CopyIn(float* to, const float* host_from, std::int64_t count) override;
   void CopyIn(std::int32_t* to, const std::int32_t* host_from, std::int64_t count) override;
   void CopyIn(Element* to, const float* host_from, std::int64_t count) override;
+  void CopyIn(PassNumbers* to, const PassNumbers& from) override;
   void CopyOut(float* host_to, const float* from, std::int64_t count) override;
   void CopyOut(std::int32_t* host_to, const std::int32_t* from, std::int64_t count) override;
   void CopyOut(float* host_to, const Element* from, std::int64_t count) override;
   void Fill(float* x, float value, std::int64_t count) override;
   void Synchronize() override;
   std::optional<std::int64_t> FreeDeviceMemory() const override;
+  bool RunsBehind() const override { return run_ahead_; }
+  void Repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& enqueue) override;
+  std::unique_ptr<Mailbox> MakeMailbox(std::int64_t floats) override;
+  void Mark() override;
+  void CopyOutMarked(float* host_to, const float* from, std::int64_t count) override;
+  void* CardStream() const override;
   double Seconds(const std::function<void()>& enqueue) override;
 
   void EmbeddingForward(const std::int32_t* tokens, const Element* token_table, const Element* position_table,
@@ -73,22 +80,29 @@ class CudaBackend final : public Backend {
   void ApplyDropout(const Element* x, Element* y, int B, std::int64_t N, const Dropout& dropout) override;
 
   void CrossEntropy(Element* logits, const std::int32_t* targets, float* losses, std::int32_t* predictions,
-                    std::int64_t R, int V, float smoothing, float gradient_scale) override;
+                    std::int64_t R, int V, float smoothing, float gradient_scale,
+                    const PassNumbers* numbers) override;
 
   void SumOfSquares(const float* x, std::int64_t count, float* result) override;
   void Sum(const float* x, std::int64_t count, float* result) override;
   void ClipScale(const float* sum_of_squares, float max_norm, float* norm, float* scale) override;
-  void AdamWUpdate(const AdamW& adam, float* master, Element* weights, float* m, float* v,
+  void AdamWUpdate(const AdamW& adam, const float* rates, float* master, Element* weights, float* m, float* v,
                    const float* gradient, const float* gradient_scale, std::int64_t count) override;
 
  private:
   static T* E(Element* p) { return reinterpret_cast<T*>(p); }
   static const T* E(const Element* p) { return reinterpret_cast<const T*>(p); }
 
+  Staging& StagingOf(const char* copy);  // throws while Repeat records: a graph would copy the same memory again
+
   const int device_;
-  Stream stream_;
+  const bool run_ahead_;
+  Stream stream_, copies_;  // copies_: of CopyOutMarked
+  Event mark_{cudaEventDisableTiming};
   DeviceScratch scratch_;  // of one op at a time; every op takes it anew
   Staging staging_;        // between pageable host memory and the device
+  std::unique_ptr<MarkedStaging> marked_staging_;  // taken when a copy is first marked
+  bool recording_ = false;                         // in a Repeat that records
   MatMul<T> matmul_;
 };
 

@@ -19,19 +19,26 @@ __global__ void AddKernel(const T* a, const T* b, T* out, std::int64_t count) {
   StoreFloats(out + i, x);
 }
 
-// first: position of x[0]. Four consecutive positions, from a multiple of four on, share a Philox block.
+// N: values of an example. Four consecutive positions, from a multiple of four on, share a Philox block.
 template <class T, int W>
-__global__ void DropoutKernel(const T* x, T* y, std::int64_t count, std::int64_t first, std::uint64_t seed,
-                              std::uint64_t site, std::uint32_t threshold, float scale) {
+__global__ void DropoutKernel(const T* x, T* y, std::int64_t count, std::int64_t N, Dropout dropout,
+                              std::uint32_t threshold, float scale) {
   const std::int64_t i = GlobalThread() * W;
   if (i >= count) return;
+  std::uint64_t site = dropout.site;
+  std::int64_t first = dropout.first_example;
+  if (dropout.numbers != nullptr) {
+    site += dropout.numbers->site;
+    first += dropout.numbers->first_example;
+  }
+  first *= N;
   float values[W];
   LoadFloats(x + i, values);
   PhiloxBlock block{};
 #pragma unroll
   for (int j = 0; j < W; ++j) {
     const auto position = static_cast<std::uint64_t>(first + i + j);
-    if (j == 0 || position % 4 == 0) block = RandomBlock(seed, site, position / 4);
+    if (j == 0 || position % 4 == 0) block = RandomBlock(dropout.seed, site, position / 4);
     const unsigned k = position % 4;
     const std::uint32_t bits =
         k < 2 ? (k == 0 ? block.word[0] : block.word[1]) : (k == 2 ? block.word[2] : block.word[3]);
@@ -66,9 +73,8 @@ void CudaBackend<T>::ApplyDropout(const Element* x, Element* y, int B, std::int6
   }
   ByWidth<T>(count, {x, y}, [&](auto width) {
     constexpr int W = decltype(width)::value;
-    HS_LAUNCH((DropoutKernel<T, W>), BlocksFor(count / W), kBlockThreads, 0, stream_, E(x), E(y), count,
-              dropout.first_example * N, dropout.seed, dropout.site, DropoutThreshold(dropout.rate),
-              DropoutScale(dropout.rate));
+    HS_LAUNCH((DropoutKernel<T, W>), BlocksFor(count / W), kBlockThreads, 0, stream_, E(x), E(y), count, N,
+              dropout, DropoutThreshold(dropout.rate), DropoutScale(dropout.rate));
   });
   CheckLaunch("ApplyDropout");
 }

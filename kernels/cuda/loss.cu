@@ -54,7 +54,7 @@ __device__ __forceinline__ RowPart MergeBlock(RowPart mine) {
 template <class E, int W>
 __global__ void __launch_bounds__(kRowThreads)
     CrossEntropyKernel(E* logits, const std::int32_t* targets, float* losses, std::int32_t* predictions,
-                       int V, float smoothing, float gradient_scale) {
+                       int V, float smoothing, float gradient_scale, const PassNumbers* numbers) {
   const std::int64_t r = blockIdx.x;
   E* const row = logits + r * V;
   const int first = static_cast<int>(threadIdx.x) * W, target = targets[r];
@@ -93,16 +93,19 @@ __global__ void __launch_bounds__(kRowThreads)
   // A NaN among the logits has made this one NaN; then no value is the largest.
   const bool broken = all.exponentials != all.exponentials;
   const float target_logit = target < 0 ? 0.0f : ToFloat(row[target]) - all.maximum;
+  // Without smoothing the sum must not enter: an impossible class may have logit -infinity, and 0 * infinity
+  // is NaN.
+  const float expected = smoothing == 0 ? target_logit
+                                        : (1.0f - smoothing) * target_logit +
+                                              smoothing * (all.sum / static_cast<float>(V) - all.maximum);
+  const float loss = target < 0 ? 0.0f : logf(all.exponentials) - expected;
   if (threadIdx.x == 0) {
     if (predictions != nullptr) predictions[r] = broken || all.first == V ? 0 : all.first;
-    // Without smoothing the sum must not enter: an impossible class may have logit -infinity, and 0 *
-    // infinity is NaN.
-    const float expected = smoothing == 0 ? target_logit
-                                          : (1.0f - smoothing) * target_logit +
-                                                smoothing * (all.sum / static_cast<float>(V) - all.maximum);
-    losses[r] = target < 0 ? 0.0f : logf(all.exponentials) - expected;
+    losses[r] = loss;
   }
   if (gradient_scale == 0) return;
+  if (numbers != nullptr) gradient_scale *= numbers->gradient_scale;
+  if (!(fabsf(loss) < INFINITY)) gradient_scale = NAN;
   __syncthreads();  // row[target] has been read by all
   const float to_gradient = gradient_scale / all.exponentials,
               spread = gradient_scale * smoothing / static_cast<float>(V),
@@ -125,12 +128,12 @@ __global__ void __launch_bounds__(kRowThreads)
 template <class T>
 void CudaBackend<T>::CrossEntropy(Element* logits, const std::int32_t* targets, float* losses,
                                   std::int32_t* predictions, std::int64_t R, int V, float smoothing,
-                                  float gradient_scale) {
+                                  float gradient_scale, const PassNumbers* numbers) {
   if (R == 0 || V == 0) return;
   ByWidth<T>(V, {logits}, [&](auto width) {
     constexpr int W = decltype(width)::value;
     HS_LAUNCH((CrossEntropyKernel<T, W>), static_cast<unsigned>(R), kRowThreads, 0, stream_, E(logits),
-              targets, losses, predictions, V, smoothing, gradient_scale);
+              targets, losses, predictions, V, smoothing, gradient_scale, numbers);
   });
   CheckLaunch("CrossEntropy");
 }

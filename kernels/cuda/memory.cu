@@ -50,6 +50,7 @@ void Convert(float* to, const float* from, std::int64_t count) {
 void Convert(std::int32_t* to, const std::int32_t* from, std::int64_t count) {
   std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(std::int32_t));
 }
+void Convert(PassNumbers* to, const PassNumbers* from, std::int64_t) { *to = *from; }
 void Convert(bf16* to, const float* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = FromFloat<bf16>(from[i]);
 }
@@ -93,11 +94,13 @@ __global__ void FillKernel(float* x, float value, std::int64_t count) {
 }  // namespace
 
 template <class T>
-CudaBackend<T>::CudaBackend(int device) : Backend(sizeof(T)), device_(device), matmul_(device) {}
+CudaBackend<T>::CudaBackend(int device, bool run_ahead)
+    : Backend(sizeof(T)), device_(device), run_ahead_(run_ahead), matmul_(device) {}
 
 template <class T>
 CudaBackend<T>::~CudaBackend() {
   cudaStreamSynchronize(stream_);  // before what the work uses goes
+  cudaStreamSynchronize(copies_);
 }
 
 template <class T>
@@ -110,6 +113,11 @@ std::string CudaBackend<T>::description() const {
   return fmt::format("{}; {}; {}", DescribeTarget(device_),
                      sizeof(T) == 2 ? "bfloat16 with float32 master weights" : "float32",
                      matmul_.description());
+}
+
+template <class T>
+void* CudaBackend<T>::CardStream() const {
+  return StreamOfCard(stream_);
 }
 
 template <class T>
@@ -133,28 +141,38 @@ void CudaBackend<T>::Free(void* memory) noexcept {
 }
 
 template <class T>
+Staging& CudaBackend<T>::StagingOf(const char* copy) {
+  HEADSWEEP_CHECK(!recording_, "{} in a Repeat", copy);
+  return staging_;
+}
+
+template <class T>
 void CudaBackend<T>::CopyIn(float* to, const float* host_from, std::int64_t count) {
-  CopyToDevice(to, host_from, count, staging_, stream_);
+  CopyToDevice(to, host_from, count, StagingOf("CopyIn"), stream_);
 }
 template <class T>
 void CudaBackend<T>::CopyIn(std::int32_t* to, const std::int32_t* host_from, std::int64_t count) {
-  CopyToDevice(to, host_from, count, staging_, stream_);
+  CopyToDevice(to, host_from, count, StagingOf("CopyIn"), stream_);
 }
 template <class T>
 void CudaBackend<T>::CopyIn(Element* to, const float* host_from, std::int64_t count) {
-  CopyToDevice(E(to), host_from, count, staging_, stream_);
+  CopyToDevice(E(to), host_from, count, StagingOf("CopyIn"), stream_);
+}
+template <class T>
+void CudaBackend<T>::CopyIn(PassNumbers* to, const PassNumbers& from) {
+  CopyToDevice(to, &from, 1, StagingOf("CopyIn"), stream_);
 }
 template <class T>
 void CudaBackend<T>::CopyOut(float* host_to, const float* from, std::int64_t count) {
-  CopyFromDevice(host_to, from, count, staging_, stream_);
+  CopyFromDevice(host_to, from, count, StagingOf("CopyOut"), stream_);
 }
 template <class T>
 void CudaBackend<T>::CopyOut(std::int32_t* host_to, const std::int32_t* from, std::int64_t count) {
-  CopyFromDevice(host_to, from, count, staging_, stream_);
+  CopyFromDevice(host_to, from, count, StagingOf("CopyOut"), stream_);
 }
 template <class T>
 void CudaBackend<T>::CopyOut(float* host_to, const Element* from, std::int64_t count) {
-  CopyFromDevice(host_to, E(from), count, staging_, stream_);
+  CopyFromDevice(host_to, E(from), count, StagingOf("CopyOut"), stream_);
 }
 
 template <class T>
@@ -188,8 +206,8 @@ template class CudaBackend<bf16>;
 
 std::unique_ptr<Backend> MakeCudaBackend(const BackendOptions& options) {
   const int device = OpenTarget();
-  if (options.precision == "float32") return std::make_unique<CudaBackend<float>>(device);
-  if (options.precision == "bfloat16") return std::make_unique<CudaBackend<bf16>>(device);
+  if (options.precision == "float32") return std::make_unique<CudaBackend<float>>(device, options.run_ahead);
+  if (options.precision == "bfloat16") return std::make_unique<CudaBackend<bf16>>(device, options.run_ahead);
   throw ConfigError(
       fmt::format("unknown precision \"{}\"; known precisions: float32, bfloat16", options.precision));
 }

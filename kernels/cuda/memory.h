@@ -30,11 +30,19 @@ class Stream {
 // A moment of a stream.
 class Event {
  public:
-  Event() { Check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  explicit Event(unsigned flags = cudaEventDefault) {
+    Check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
+  }
   ~Event() { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
+  cudaEvent_t get() const { return event_; }
   void Record(cudaStream_t stream) const { Check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  void Synchronize() const { Check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  // What is enqueued on the stream next comes after this moment.
+  void HoldBack(cudaStream_t stream) const {
+    Check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+  }
   // Waits for this one.
   double SecondsSince(const Event& earlier) const {
     float milliseconds = 0;
@@ -60,6 +68,8 @@ class DeviceScratch {
   U* Take(std::int64_t count) {
     return static_cast<U*>(Bytes(static_cast<std::size_t>(count) * sizeof(U)));
   }
+  // How often it has moved: what was recorded before the last time uses memory that is gone.
+  std::int64_t moves() const { return moves_; }
 
  private:
   void* Bytes(std::size_t bytes) {
@@ -69,12 +79,14 @@ class DeviceScratch {
       bytes_ = 0;
       Check(cudaMalloc(&memory_, bytes), "cudaMalloc of scratch");
       bytes_ = bytes;
+      ++moves_;
     }
     return memory_;
   }
 
   void* memory_ = nullptr;
   std::size_t bytes_ = 0;
+  std::int64_t moves_ = 0;
 };
 
 // Pinned host memory through which copies from and to pageable memory go, so that a copy to the device need
@@ -97,6 +109,19 @@ class Staging {
   cudaEvent_t used_[2] = {};  // the copies from each half
   int half_ = 0;
   std::size_t taken_ = 0;  // bytes of the current half
+};
+
+// Pinned memory of CopyOutMarked.
+struct MarkedStaging {
+  struct Half {
+    Half() { Check(cudaMallocHost(&memory, Staging::kHalfBytes), "cudaMallocHost of staging memory"); }
+    ~Half() { cudaFreeHost(memory); }
+    Half(const Half&) = delete;
+    Half& operator=(const Half&) = delete;
+    void* memory = nullptr;
+    Event filled{cudaEventDisableTiming};
+  };
+  Half halves[2];
 };
 
 }  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE

@@ -23,4 +23,5 @@ set(HEADSWEEP_CUDA_KERNELS
   loss.cu
   memory.cu
   optimizer.cu
-  reductions.cu)
+  reductions.cu
+  repeat.cu)

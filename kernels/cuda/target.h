@@ -21,4 +21,7 @@ std::string DescribeTarget(int device);  // for provenance
 // Bytes of the current device's memory that can still be taken for a model; nullopt where it has none of its own.
 std::optional<std::int64_t> FreeTargetMemory();
 
+// The stream as a card's library knows it; nullptr where there is no card.
+void* StreamOfCard(cudaStream_t stream);
+
 }  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE

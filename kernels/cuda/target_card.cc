@@ -27,4 +27,6 @@ std::string DescribeTarget(int device) { return "cuda: " + DescribeDevice(device
 
 std::optional<std::int64_t> FreeTargetMemory() { return std::max<std::int64_t>(0, FreeMemory() - kReserve); }
 
+void* StreamOfCard(cudaStream_t stream) { return stream; }
+
 }  // namespace headsweep::cuda

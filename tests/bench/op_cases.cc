@@ -67,7 +67,7 @@ std::vector<OpCase> StepOps(Backend& backend, OpBuffers& memory, const StepShape
   Element *logits = memory.Elements(R * V), *weight = memory.Elements(V * C), *vector = memory.Elements(V);
   float *master = memory.Floats(parameters), *m = memory.Floats(parameters), *v = memory.Floats(parameters);
   float *gradient = memory.Floats(parameters), *stats = memory.Floats(2 * R), *lse = memory.Floats(R * s.H);
-  float *delta = memory.Floats(R * s.H), *scalars = memory.Floats(4);
+  float *delta = memory.Floats(R * s.H), *scalars = memory.Floats(4), *rates = memory.Floats(3);
   const std::int32_t *tokens = memory.Ints(R, s.V), *targets = memory.Ints(R, s.V);
   const bool mixed = backend.element_bytes() != sizeof(float);  // weights are a rounded copy of the master's
   Element* weights = mixed ? memory.Elements(parameters) : reinterpret_cast<Element*>(master);
@@ -129,14 +129,14 @@ std::vector<OpCase> StepOps(Backend& backend, OpBuffers& memory, const StepShape
   cases.push_back({"EmbeddingBackward", 1, bytes(3 * R * C), 0, [=, &backend] {
                      backend.EmbeddingBackward(tokens, y, gradient, gradient + V * C, s.B, s.T, s.C, s.V, 1);
                    }});
-  cases.push_back({"CrossEntropy", 1, bytes(2 * R * V), 0,
-                   [=, &backend] { backend.CrossEntropy(logits, targets, stats, nullptr, R, s.V, 0, 1); }});
+  cases.push_back({"CrossEntropy", 1, bytes(2 * R * V), 0, [=, &backend] {
+                     backend.CrossEntropy(logits, targets, stats, nullptr, R, s.V, 0, 1, nullptr);
+                   }});
   cases.push_back({"SumOfSquares", 1, bytes(0, parameters), 0,
                    [=, &backend] { backend.SumOfSquares(gradient, parameters, scalars); }});
   cases.push_back({"AdamWUpdate", 1, bytes(mixed ? parameters : 0, 7 * parameters), 0, [=, &backend] {
                      Backend::AdamW adam;
-                     adam.learning_rate = 1e-6f;
-                     backend.AdamWUpdate(adam, master, weights, m, v, gradient, nullptr, parameters);
+                     backend.AdamWUpdate(adam, rates, master, weights, m, v, gradient, nullptr, parameters);
                    }});
   cases.push_back({"Fill (zero gradients)", 1, bytes(0, parameters), 0,
                    [=, &backend] { backend.Fill(gradient, 0, parameters); }});

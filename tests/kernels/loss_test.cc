@@ -59,7 +59,8 @@ TEST_P(CrossEntropyTest, LossesAndPredictionsMatchAndLogitsStay) {
   Element* logits = In(logits_);
   float* losses = OutFloats(R);
   std::int32_t* predictions = OutInts(R);
-  backend().CrossEntropy(logits, InInts(targets_), losses, predictions, R, shape().V, shape().smoothing, 0);
+  backend().CrossEntropy(logits, InInts(targets_), losses, predictions, R, shape().V, shape().smoothing, 0,
+                         nullptr);
   ExpectAsGood("losses", Read(losses, R), Formula(ToDouble(logits_)), Formula(logits_), Kept::kFloats,
                kForward, {shape().V});
   ExpectSameBits("logits", logits_, Read(logits, Count()));
@@ -76,7 +77,8 @@ TEST_P(CrossEntropyTest, GradientsMatchScaledSlopes) {
   constexpr float kScale = 0.37f;
   Element* logits = In(logits_);
   float* losses = OutFloats(R);
-  backend().CrossEntropy(logits, InInts(targets_), losses, nullptr, R, shape().V, shape().smoothing, kScale);
+  backend().CrossEntropy(logits, InInts(targets_), losses, nullptr, R, shape().V, shape().smoothing, kScale,
+                         nullptr);
   const std::vector<float> gradient = Read(logits, Count());
   ExpectGradient("dlogits", gradient, logits_, [&](const auto& x) {
     return WeightedSumOf(std::vector<float>(targets_.size(), kScale), Formula(x));
@@ -89,7 +91,8 @@ TEST_P(CrossEntropyTest, GradientsMatchScaledSlopes) {
       ASSERT_EQ(gradient[static_cast<std::size_t>(r * shape().V + v)], 0.0f);
   }
   Element* again = In(logits_);
-  backend().CrossEntropy(again, InInts(targets_), losses, nullptr, R, shape().V, shape().smoothing, kScale);
+  backend().CrossEntropy(again, InInts(targets_), losses, nullptr, R, shape().V, shape().smoothing, kScale,
+                         nullptr);
   ExpectSameBits("dlogits", gradient, Read(again, Count()));
 }
 
@@ -109,7 +112,7 @@ TEST_P(CrossEntropyEdgeTest, FirstOfTiesIsPredicted) {
   Element* x = In(logits);
   float* losses = OutFloats(2);
   std::int32_t* predictions = OutInts(2);
-  backend().CrossEntropy(x, InInts({0, -1}), losses, predictions, 2, 4, 0, 0);
+  backend().CrossEntropy(x, InInts({0, -1}), losses, predictions, 2, 4, 0, 0, nullptr);
   EXPECT_EQ(Read(predictions, 2), (std::vector<std::int32_t>{1, 0}));
 }
 
@@ -117,15 +120,39 @@ TEST_P(CrossEntropyEdgeTest, NaNLogitsGiveNaNLosses) {
   std::vector<float> logits = {1, std::nanf(""), 3, 0, 1, 2, 3, std::numeric_limits<float>::infinity()};
   Element* x = In(logits);
   float* losses = OutFloats(2);
-  backend().CrossEntropy(x, InInts({0, 0}), losses, nullptr, 2, 4, 0, 1);
+  backend().CrossEntropy(x, InInts({0, 0}), losses, nullptr, 2, 4, 0, 1, nullptr);
   for (const float loss : Read(losses, 2)) EXPECT_TRUE(std::isnan(loss));
+}
+
+TEST_P(CrossEntropyEdgeTest, ALossThatIsNotFiniteMakesItsWholeGradientNaNAndNoOther) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> logits = {-infinity, 1, 2, 0, 0, 0, 0, 0};  // the first row's target is impossible
+  Element* x = In(logits);
+  float* losses = OutFloats(2);
+  backend().CrossEntropy(x, InInts({0, 0}), losses, nullptr, 2, 4, 0, 1, nullptr);
+  EXPECT_EQ(Read(losses, 2)[0], infinity);
+  const std::vector<float> gradient = Read(x, 8);
+  for (std::size_t v = 0; v < 4; ++v) EXPECT_TRUE(std::isnan(gradient[v])) << v;
+  for (std::size_t v = 4; v < 8; ++v) EXPECT_TRUE(std::isfinite(gradient[v])) << v;
+}
+
+TEST_P(CrossEntropyEdgeTest, NumbersMultiplyTheGradientsScale) {
+  std::vector<float> logits = {0, 1, 2, 3};
+  auto* numbers = static_cast<PassNumbers*>(backend().Allocate(sizeof(PassNumbers)));
+  backend().CopyIn(numbers, {.gradient_scale = 0.25f});
+  Element *x = In(logits), *y = In(logits);
+  float* losses = OutFloats(1);
+  backend().CrossEntropy(x, InInts({1}), losses, nullptr, 1, 4, 0.1f, 0.5f, numbers);
+  backend().CrossEntropy(y, InInts({1}), losses, nullptr, 1, 4, 0.1f, 0.125f, nullptr);
+  ExpectSameBits("gradient", Read(x, 4), Read(y, 4));
+  backend().Free(numbers);
 }
 
 TEST_P(CrossEntropyEdgeTest, ImpossibleClassesDoNotSpoilTheLoss) {
   std::vector<float> logits = {0, -std::numeric_limits<float>::infinity(), 0, 0};
   Element* x = In(logits);
   float* losses = OutFloats(1);
-  backend().CrossEntropy(x, InInts({0}), losses, nullptr, 1, 4, 0, 1);
+  backend().CrossEntropy(x, InInts({0}), losses, nullptr, 1, 4, 0, 1, nullptr);
   ExpectAsGood("loss", Read(losses, 1), {std::log(3.0)}, {std::log(3.0f)}, Kept::kFloats);
   ExpectAsGood("gradient", Read(x, 4), {1.0 / 3 - 1, 0, 1.0 / 3, 1.0 / 3},
                {Stored(1.0f / 3 - 1), 0, Stored(1.0f / 3), Stored(1.0f / 3)});

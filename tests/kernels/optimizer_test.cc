@@ -1,4 +1,5 @@
 // AdamW, clipping, long sums and head importance against their formulas.
+#include <array>
 #include <limits>
 
 #include "tests/kernels/op_test.h"
@@ -11,7 +12,13 @@ struct CountCase {
 };
 std::ostream& operator<<(std::ostream& out, const CountCase& c) { return out << c.count << " values"; }
 
-class OptimizerTest : public OpTest<CountCase> {};
+class OptimizerTest : public OpTest<CountCase> {
+ protected:
+  const float* RatesOf(const Backend::AdamW& adam, float learning_rate, int step) {
+    const std::array<float, 3> rates = adam.Rates(learning_rate, step);
+    return InFloats({rates.begin(), rates.end()});
+  }
+};
 
 // AdamW as published, on numbers of any type.
 template <class Real>
@@ -19,11 +26,12 @@ struct AdamWFormula {
   std::vector<Real> w, m, v;
   explicit AdamWFormula(const std::vector<float>& start)
       : w(As<Real>(start)), m(start.size(), Constant<Real>(0)), v(start.size(), Constant<Real>(0)) {}
-  void Step(const Backend::AdamW& adam, const std::vector<float>& gradient, double scale) {
+  void Step(const Backend::AdamW& adam, double learning_rate, double step, const std::vector<float>& gradient,
+            double scale) {
     const auto c = [](double value) { return Constant<Real>(value); };
-    const double beta1 = adam.beta1, beta2 = adam.beta2, step = static_cast<double>(adam.step);
+    const double beta1 = adam.beta1, beta2 = adam.beta2;
     const Real correction1 = c(1 - std::pow(beta1, step)), correction2 = c(1 - std::pow(beta2, step));
-    const Real rate = c(adam.learning_rate), decay = c(adam.weight_decay), epsilon = c(adam.epsilon);
+    const Real rate = c(learning_rate), decay = c(adam.weight_decay), epsilon = c(adam.epsilon);
     for (std::size_t i = 0; i < w.size(); ++i) {
       const Real g = c(scale) * c(gradient[i]);
       m[i] = c(beta1) * m[i] + c(1 - beta1) * g;
@@ -44,14 +52,15 @@ TEST_P(OptimizerTest, AdamWMatchesTheFormulaOverThreeSteps) {
   AdamWFormula<double> truth(start);
   AdamWFormula<float> naive(start);
   Backend::AdamW adam;
-  adam.learning_rate = 0.01f;
+  constexpr float kRate = 0.01f;
   adam.beta2 = 0.98f;
   adam.weight_decay = 0.1f;
-  for (adam.step = 1; adam.step <= kSteps; ++adam.step) {
+  for (int step = 1; step <= kSteps; ++step) {
     const std::vector<float> gradient = Random(count);
-    backend().AdamWUpdate(adam, master, weights, m, v, InFloats(gradient), scale, count);
-    truth.Step(adam, gradient, 0.5);
-    naive.Step(adam, gradient, 0.5);
+    backend().AdamWUpdate(adam, RatesOf(adam, kRate, step), master, weights, m, v, InFloats(gradient), scale,
+                          count);
+    truth.Step(adam, kRate, step, gradient, 0.5);
+    naive.Step(adam, kRate, step, gradient, 0.5);
   }
   ExpectAsGood("master", Read(master, count), truth.w, naive.w, Kept::kFloats, kForward, {3 * kSteps});
   ExpectAsGood("m", Read(m, count), truth.m, naive.m, Kept::kFloats, kForward, {3 * kSteps});
@@ -68,12 +77,25 @@ TEST_P(OptimizerTest, AdamWWithoutScaleUsesTheGradientAsItIs) {
   for (int with_scale = 0; with_scale < 2; ++with_scale) {
     float* master = InFloats(start);
     Backend::AdamW adam;
-    adam.learning_rate = 0.1f;
-    backend().AdamWUpdate(adam, master, Out(count), InFloats(zeros), InFloats(zeros), InFloats(gradient),
-                          with_scale == 1 ? InFloats({1.0f}) : nullptr, count);
+    backend().AdamWUpdate(adam, RatesOf(adam, 0.1f, 1), master, Out(count), InFloats(zeros), InFloats(zeros),
+                          InFloats(gradient), with_scale == 1 ? InFloats({1.0f}) : nullptr, count);
     results[with_scale] = Read(master, count);
   }
   ExpectSameBits("master", results[0], results[1]);
+}
+
+TEST_P(OptimizerTest, ANaNScaleChangesNothing) {
+  const std::int64_t count = shape().count;
+  const std::vector<float> start = Random(count), m = Random(count), v = Random(count);
+  float *master = InFloats(start), *mean = InFloats(m), *square = InFloats(v);
+  std::vector<float> rounded = start;
+  Element* weights = In(rounded);
+  backend().AdamWUpdate({}, RatesOf({}, 0.1f, 1), master, weights, mean, square, InFloats(Random(count)),
+                        InFloats({std::nanf("")}), count);
+  ExpectSameBits("master", start, Read(master, count));
+  ExpectSameBits("weights", rounded, Read(weights, count));
+  ExpectSameBits("m", m, Read(mean, count));
+  ExpectSameBits("v", v, Read(square, count));
 }
 
 TEST_P(OptimizerTest, SumsMatchAndRepeat) {
@@ -112,7 +134,7 @@ std::ostream& operator<<(std::ostream& out, const ClipCase& c) {
 class ClipTest : public OpTest<ClipCase> {};
 
 TEST_P(ClipTest, ScaleBringsTheNormDownToTheMaximum) {
-  float *norm = OutFloats(1), *scale = OutFloats(1);
+  float *norm = OutFloats(1), *scale = InFloats({0.25f});
   backend().ClipScale(InFloats({shape().sum_of_squares}), shape().max_norm, norm, scale);
   ExpectAsGood("norm", Read(norm, 1), {shape().norm}, {static_cast<float>(shape().norm)}, Kept::kFloats);
   ExpectAsGood("scale", Read(scale, 1), {shape().scale}, {static_cast<float>(shape().scale)}, Kept::kFloats);
@@ -123,11 +145,18 @@ HEADSWEEP_OP_SUITE(ClipTest, ClipCase,
 
 class ClipNaNTest : public OpTest<CountCase> {};
 
-TEST_P(ClipNaNTest, ANaNNormGivesANaNScale) {
-  float *norm = OutFloats(1), *scale = OutFloats(1);
-  backend().ClipScale(InFloats({std::nanf("")}), 1, norm, scale);
-  EXPECT_TRUE(std::isnan(Read(norm, 1)[0]));
-  EXPECT_TRUE(std::isnan(Read(scale, 1)[0]));
+TEST_P(ClipNaNTest, ANormThatIsNotFiniteGivesANaNScaleForEverAfter) {
+  for (const float broken : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    for (const float max_norm : {1.0f, 0.0f}) {
+      float *norm = OutFloats(1), *scale = InFloats({1.0f});
+      backend().ClipScale(InFloats({broken}), max_norm, norm, scale);
+      EXPECT_FALSE(std::isfinite(Read(norm, 1)[0]));
+      EXPECT_TRUE(std::isnan(Read(scale, 1)[0]));
+      backend().ClipScale(InFloats({4.0f}), max_norm, norm, scale);
+      EXPECT_EQ(Read(norm, 1)[0], 2.0f);
+      EXPECT_TRUE(std::isnan(Read(scale, 1)[0]));
+    }
+  }
 }
 
 HEADSWEEP_OP_SUITE(ClipNaNTest, CountCase, {{1}});

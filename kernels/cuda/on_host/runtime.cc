@@ -61,6 +61,7 @@ struct Runtime {
   std::set<Stream*> streams;
   std::set<void*> device_memory, host_memory;
   std::map<const void*, std::size_t> most_shared;  // of kernels for which more was asked
+  internal::Activity activity;
 };
 Runtime& TheRuntime() {
   static Runtime* const runtime = new Runtime;  // never destroyed: others may free memory at exit
@@ -147,6 +148,7 @@ cudaError_t AllocateIn(std::set<void*>& known, void** memory, std::size_t bytes)
   *memory = nullptr;
   if (SpoilsCapture()) return cudaErrorStreamCaptureUnsupported;
   if (bytes == 0) return cudaSuccess;
+  ++TheRuntime().activity.allocations;
   void* p = nullptr;
   if (posix_memalign(&p, kAlignment, bytes) != 0) return cudaErrorMemoryAllocation;
   internal::Poison(p, bytes);
@@ -255,6 +257,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 
 cudaError_t cudaDeviceSynchronize() {
   const auto lock = Lock();
+  ++TheRuntime().activity.stream_waits;
   if (SpoilsCapture()) return Report(cudaErrorStreamCaptureUnsupported);
   return Report(RunEverything());
 }
@@ -331,6 +334,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream == nullptr) return cudaDeviceSynchronize();
   const auto lock = Lock();
+  ++TheRuntime().activity.stream_waits;
   if (stream->capture != nullptr) {
     stream->capture_failed = true;
     return Report(cudaErrorStreamCaptureUnsupported);
@@ -443,6 +447,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const auto lock = Lock();
+  ++TheRuntime().activity.graph_launches;
   return internal::Enqueue(stream, [items = exec->items] {
     for (const Work& work : *items) work();
   });
@@ -461,6 +467,13 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 // --------------------------------------------------------------------------------------------------------
 
 namespace internal {
+
+Activity CurrentActivity() {
+  const auto lock = Lock();
+  Activity activity = TheRuntime().activity;
+  for (const Stream* stream : TheRuntime().streams) activity.pending += stream->queue->pending.size();
+  return activity;
+}
 
 cudaError_t Enqueue(cudaStream_t stream, std::function<void()> work) {
   const auto lock = Lock();

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <tuple>
 #include <utility>
@@ -132,6 +133,15 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 namespace internal {
 
 inline constexpr std::size_t kMaxArgumentBytes = 4096;  // of one launch
+
+// What the runtime was asked for so far, and what waits now: for tests of what a program does not do.
+struct Activity {
+  std::uint64_t allocations = 0;   // of device and pinned memory
+  std::uint64_t stream_waits = 0;  // cudaStreamSynchronize, cudaDeviceSynchronize
+  std::uint64_t graph_launches = 0;
+  std::size_t pending = 0;  // items enqueued and not yet run
+};
+Activity CurrentActivity();
 
 // Any work of the CPU in a stream's order: captured and replayed like a kernel. What a library call would be
 // on a card.

@@ -14,4 +14,6 @@ std::string DescribeTarget(int) {
 
 std::optional<std::int64_t> FreeTargetMemory() { return std::nullopt; }
 
+void* StreamOfCard(cudaStream_t) { return nullptr; }
+
 }  // namespace headsweep::cuda_on_host
