@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -66,6 +67,8 @@ struct CollectiveOptions {
   int world_size = 1;
   double timeout_seconds = 60;  // of the meeting, and of each operation
   Wire wire = Wire::kFloat32;   // of AllReduceSum(float*)
+  // Gloo: waits for what the backend has enqueued, before its memory is read. Nothing to do on CPUs.
+  std::function<void()> settle = nullptr;
 };
 
 std::unique_ptr<Collective> MakeSingleProcessCollective();

@@ -105,6 +105,7 @@ class GlooCollective final : public Collective {
   }
 
   void AllReduceSum(float* values, std::int64_t count) override {
+    Settle();
     Enqueue("all-reduce", [this, values, count] {
       options_.wire == Wire::kBfloat16 ? ReduceRounded(values, count) : Reduce(values, count, Add<float>);
     });
@@ -122,6 +123,7 @@ class GlooCollective final : public Collective {
     return values;
   }
   void AllGatherShards(void* values, std::int64_t count, std::int64_t value_bytes) override {
+    Settle();
     Run("all-gather of shards",
         [=, this] { GatherShardsNow(static_cast<char*>(values), count, value_bytes); });
   }
@@ -156,6 +158,10 @@ class GlooCollective final : public Collective {
     } catch (const std::exception& error) {  // of Gloo
       throw CommError(Self(), "connect", clock.Monotonic() - started, error.what());
     }
+  }
+
+  void Settle() const {
+    if (options_.settle) options_.settle();
   }
 
   std::string Self() const {

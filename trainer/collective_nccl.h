@@ -9,7 +9,7 @@
 
 namespace headsweep {
 
-// compute_stream: Backend::stream(), a cudaStream_t of the current device.
+// compute_stream: Backend::CardStream().
 std::unique_ptr<Collective> MakeNcclCollective(const CollectiveOptions& options, Rendezvous& rendezvous,
                                                void* compute_stream);
 

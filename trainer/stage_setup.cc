@@ -3,6 +3,10 @@
 #include "cluster/base/errors.h"
 #include "cluster/base/log.h"
 
+#ifdef HEADSWEEP_WITH_NCCL
+#include "trainer/collective_nccl.h"
+#endif
+
 namespace headsweep {
 namespace {
 
@@ -10,6 +14,20 @@ constexpr double kLockSeconds = 1;  // the holder of a trial's lock keeps it for
 
 CorpusRequest RequestOf(const TaskConfig& task) {
   return {.corpus = task.corpus, .vocabulary = task.vocabulary};
+}
+
+// NCCL between GPUs, Gloo where a backend's memory is the process's own.
+std::unique_ptr<Collective> MakeCollective(const CollectiveOptions& options, Backend& backend,
+                                           Rendezvous& rendezvous) {
+  if (backend.CardStream() == nullptr) return MakeGlooCollective(options, rendezvous);
+#ifdef HEADSWEEP_WITH_NCCL
+  return MakeNcclCollective(options, rendezvous, backend.CardStream());
+#else
+  throw Unsupported(
+      fmt::format("WORLD_SIZE={}: this build has no NCCL to exchange gradients of GPUs with; install "
+                  "libnccl-dev and build again, or set run.devices = 1",
+                  options.world_size));
+#endif
 }
 
 std::string AttemptDirectory(const std::string& directory, int attempt) {
@@ -73,18 +91,15 @@ Meeting MeetPeers(const World& world, const RunConfig& run, Backend& backend, Ag
     meeting.collective = MakeSingleProcessCollective();
     return meeting;
   }
-  if (backend.name() == "cuda")
-    throw Unsupported(fmt::format(
-        "WORLD_SIZE={}: this build has no NCCL to exchange gradients of GPUs with; set run.devices = 1",
-        world.world_size));
   const double timeout = CollectiveTimeoutFromEnvironment();
   meeting.rendezvous =
       channel != nullptr ? MakeChannelRendezvous(*channel) : RendezvousFromEnvironment(world, timeout);
-  meeting.collective = MakeGlooCollective({.rank = world.rank,
-                                           .world_size = world.world_size,
-                                           .timeout_seconds = timeout,
-                                           .wire = run.wire == "bfloat16" ? Wire::kBfloat16 : Wire::kFloat32},
-                                          *meeting.rendezvous);
+  meeting.collective = MakeCollective({.rank = world.rank,
+                                       .world_size = world.world_size,
+                                       .timeout_seconds = timeout,
+                                       .wire = run.wire == "bfloat16" ? Wire::kBfloat16 : Wire::kFloat32,
+                                       .settle = [&backend] { backend.Synchronize(); }},
+                                      backend, *meeting.rendezvous);
   LogInfo("{}", meeting.collective->description());
   return meeting;
 }

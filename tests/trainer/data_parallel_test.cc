@@ -273,5 +273,39 @@ TEST_F(DataParallel, BucketsThatLeaveEarlyAndRoundedSumsTrainAsWell) {
   EXPECT_NE(rounded, early) << "nothing was rounded";
 }
 
+// The CUDA path with several processes: recorded stretches of the backward pass with buckets leaving between
+// them, sums by Gloo once the enqueued work is done.
+TEST_F(DataParallel, ProcessesOnCudaOnHostTrainLikeOneOnTheCpuAndRepeatTheirBits) {
+  StageConfig config = Config();
+  config.model.embed = 96;
+  config.model.head_size = 32;
+  config.model.feed_forward = 1024;
+  config.train.steps = 6;
+  config.train.evaluate_every = config.train.checkpoint_every = 3;
+  config.train.evaluate_examples = 16;
+  config.run.bucket_megabytes = 1;
+  config.id = ComputeStageId(config);
+  const auto result = [&](const std::string& name, int processes, const std::string& device,
+                          bool shard = false) {
+    config.run.device = device;
+    config.run.shard_optimizer = shard;
+    const Run run = Train(temp_ / name, processes, config);
+    EXPECT_THAT(run.codes, ::testing::Each(0)) << run.logs.front();
+    EXPECT_EQ(run.logs.front().find("Gloo") != std::string::npos, processes > 1) << run.logs.front();
+    const StageFile file = ReadStageFile(temp_ / (name + "/trials/" + config.id + "/result.h5"));
+    EXPECT_THAT(file.provenance.device, HasSubstr(device));
+    return file;
+  };
+  const StageFile cpu = result("cpu", 1, "cpu"), two = result("two", 2, "cuda-on-host");
+  ASSERT_EQ(two.tables.steps.size(), 6u);
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_NEAR(two.tables.steps[i].loss, cpu.tables.steps[i].loss, 1e-4) << i;
+    EXPECT_NEAR(two.tables.steps[i].gradient_norm, cpu.tables.steps[i].gradient_norm, 1e-3) << i;
+  }
+  EXPECT_NEAR(two.summary.test_nll, cpu.summary.test_nll, 1e-4);
+  EXPECT_EQ(result("again", 2, "cuda-on-host").summary.digest, two.summary.digest);
+  EXPECT_EQ(result("sharded", 2, "cuda-on-host", true).summary.digest, two.summary.digest);
+}
+
 }  // namespace
 }  // namespace headsweep
