@@ -45,6 +45,7 @@ struct StageSpec {
   int slots = 1;                  // processes, each on a slot of its own, all started together
   int retries = 2;                // attempts beyond the first that its own failures may cost
   double flops = 0;               // estimate; longest first
+  int priority = 0;               // higher goes first
   std::string group = {};         // stages with the same one compete when some are stopped early; "": never stopped early
 };
 

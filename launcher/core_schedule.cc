@@ -57,7 +57,8 @@ ReadyQueue::Entry Core::QueueEntry(int stage) const {
   return {.stage = stage,
           .slots = plan_[static_cast<std::size_t>(stage)].slots,
           .chain = At(stage).chain,
-          .child = At(stage).parent >= 0};
+          .child = At(stage).parent >= 0,
+          .priority = plan_[static_cast<std::size_t>(stage)].priority};
 }
 
 void Core::StartReady() {

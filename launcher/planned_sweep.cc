@@ -50,6 +50,7 @@ std::vector<StageSpec> PlannedSweep::Specs() const {
                      .slots = stage.config.run.devices,
                      .retries = stage.config.run.retries,
                      .flops = EstimateCost(stage.config, CostModel{}).flops,
+                     .priority = stage.config.run.priority,
                      .group = EarlyStoppingGroup(stage.config)});
   }
   return specs;

@@ -7,32 +7,39 @@
 namespace headsweep {
 
 void ReadyQueue::Insert(const Entry& entry) {
-  Lines& lines = by_slots_[entry.slots];
+  Lines& lines = by_priority_[entry.priority][entry.slots];
   const bool added = (entry.child ? lines.children : lines.roots).insert(entry).second;
   HEADSWEEP_CHECK(added, "stage {} is queued twice", entry.stage);
   ++size_;
 }
 
 void ReadyQueue::Erase(const Entry& entry) {
-  const auto it = by_slots_.find(entry.slots);
-  HEADSWEEP_CHECK(it != by_slots_.end(), "stage {} is not queued", entry.stage);
+  const auto level = by_priority_.find(entry.priority);
+  HEADSWEEP_CHECK(level != by_priority_.end(), "stage {} is not queued", entry.stage);
+  const auto it = level->second.find(entry.slots);
+  HEADSWEEP_CHECK(it != level->second.end(), "stage {} is not queued", entry.stage);
   Lines& lines = it->second;
   HEADSWEEP_CHECK((entry.child ? lines.children : lines.roots).erase(entry) == 1, "stage {} is not queued",
                   entry.stage);
-  if (lines.roots.empty() && lines.children.empty()) by_slots_.erase(it);
+  if (lines.roots.empty() && lines.children.empty()) level->second.erase(it);
+  if (level->second.empty()) by_priority_.erase(level);
   --size_;
 }
 
 int ReadyQueue::smallest() const {
   HEADSWEEP_CHECK(!empty(), "an empty queue has no smallest entry");
-  return by_slots_.begin()->first;
+  int smallest = by_priority_.begin()->second.begin()->first;
+  for (const auto& [priority, by_slots] : by_priority_) smallest = std::min(smallest, by_slots.begin()->first);
+  return smallest;
 }
 
 double ReadyQueue::longest() const {
   double longest = 0;
-  for (const auto& [slots, lines] : by_slots_) {
-    for (const Line* line : {&lines.roots, &lines.children}) {
-      if (!line->empty()) longest = std::max(longest, line->begin()->chain);
+  for (const auto& [priority, by_slots] : by_priority_) {
+    for (const auto& [slots, lines] : by_slots) {
+      for (const Line* line : {&lines.roots, &lines.children}) {
+        if (!line->empty()) longest = std::max(longest, line->begin()->chain);
+      }
     }
   }
   return longest;
@@ -42,9 +49,9 @@ void ReadyQueue::Prefer(std::optional<Entry>& best, const Line& line, Line::cons
   if (candidate != line.end() && (!best || LongestFirst()(*candidate, *best))) best = *candidate;
 }
 
-std::optional<ReadyQueue::Entry> ReadyQueue::Best(int max_slots, double decisive) const {
+std::optional<ReadyQueue::Entry> ReadyQueue::Best(const BySlots& by_slots, int max_slots, double decisive) {
   std::optional<Entry> root, child;
-  for (auto it = by_slots_.begin(); it != by_slots_.end() && it->first <= max_slots; ++it) {
+  for (auto it = by_slots.begin(); it != by_slots.end() && it->first <= max_slots; ++it) {
     Prefer(root, it->second.roots, it->second.roots.begin());
     Prefer(child, it->second.children, it->second.children.begin());
   }
@@ -52,14 +59,26 @@ std::optional<ReadyQueue::Entry> ReadyQueue::Best(int max_slots, double decisive
   return child;
 }
 
-std::optional<ReadyQueue::Entry> ReadyQueue::BestWithin(int max_slots, double max_chain) const {
+std::optional<ReadyQueue::Entry> ReadyQueue::BestWithin(const BySlots& by_slots, int max_slots, double max_chain) {
   const Entry bound{.stage = -1, .slots = 0, .chain = max_chain};
   std::optional<Entry> root, child;
-  for (auto it = by_slots_.begin(); it != by_slots_.end() && it->first <= max_slots; ++it) {
+  for (auto it = by_slots.begin(); it != by_slots.end() && it->first <= max_slots; ++it) {
     Prefer(root, it->second.roots, it->second.roots.lower_bound(bound));
     Prefer(child, it->second.children, it->second.children.lower_bound(bound));
   }
   return child ? child : root;
+}
+
+std::optional<ReadyQueue::Entry> ReadyQueue::Best(int max_slots, double decisive) const {
+  for (const auto& [priority, by_slots] : by_priority_)
+    if (const std::optional<Entry> best = Best(by_slots, max_slots, decisive)) return best;
+  return std::nullopt;
+}
+
+std::optional<ReadyQueue::Entry> ReadyQueue::BestWithin(int max_slots, double max_chain) const {
+  for (const auto& [priority, by_slots] : by_priority_)
+    if (const std::optional<Entry> best = BestWithin(by_slots, max_slots, max_chain)) return best;
+  return std::nullopt;
 }
 
 }  // namespace headsweep

@@ -1,11 +1,12 @@
 // ReadyQueue: the stages that could start now, in the order in which they should. Part of the scheduler core,
-// so it is pure. Order: the longest chain of work first (a stage's own slot time plus that of the longest
+// so it is pure. Order: the highest priority first; then the longest chain of work (a stage's own slot time plus that of the longest
 // chain of stages behind it), because what is long and started late makes the sweep late. Children of
 // finished stages come before stages without a parent, because their results are what the user waits for,
 // unless the latter's chain is so long that it decides when the sweep ends. All operations are O(log stages)
-// times the number of different slot counts, of which a sweep has few.
+// times the number of different priorities and slot counts, of which a sweep has few.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@ class ReadyQueue {
     int slots = 1;
     double chain = 0;  // slot time, in FLOPs per slot
     bool child = false;
+    int priority = 0;  // the sweep's; higher goes first
     bool operator==(const Entry&) const = default;
   };
 
@@ -48,7 +50,11 @@ class ReadyQueue {
   struct Lines {
     Line roots, children;
   };
-  std::map<int, Lines> by_slots_;
+  using BySlots = std::map<int, Lines>;
+  static std::optional<Entry> Best(const BySlots& by_slots, int max_slots, double decisive);
+  static std::optional<Entry> BestWithin(const BySlots& by_slots, int max_slots, double max_chain);
+
+  std::map<int, BySlots, std::greater<>> by_priority_;  // no empty line or level is kept
   int size_ = 0;
 };
 

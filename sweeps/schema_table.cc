@@ -113,6 +113,8 @@ std::vector<KeySpec> MakeKeyTable() {
        "processes of one trial, one device each, started together", FIELD(run.devices)},
       {"run.retries", kInteger, "2", Between(0, 1000), {}, kExecution,
        "attempts beyond the first that a trial's own failures may cost", FIELD(run.retries)},
+      {"run.priority", kInteger, "0", Between(-1000, 1000), {}, kExecution,
+       "trials of a higher one start first; may be an expression, as \"heads\"", FIELD(run.priority)},
       {"run.threads", kInteger, "1", Between(1, 4096), {}, kExecution,
        "CPU threads of one process", FIELD(run.threads)},
       {"run.device", kText, "cpu", kAny, {"cpu", "cuda", "cuda-on-host"}, kExecution,

@@ -71,6 +71,7 @@ struct PruneConfig {
 struct RunConfig {
   int devices = 1;
   int retries = 2;
+  int priority = 0;  // of the trial and its pruning; higher goes first
   int threads = 1;  // CPU threads per process
   std::string device = "cpu";  // BackendOptions::device
   // Of several processes: gradients leave in buckets of at least that much (0 = one, at the end), as values of that type.

@@ -46,6 +46,24 @@ TEST(Core, StartsAChildOnlyWhenItsParentHasFinished) {
   EXPECT_EQ(core.started(), "a.1@0:0 b.1@0:0");
 }
 
+TEST(Core, AHigherPriorityGoesFirstThenTheLongest) {
+  std::vector<StageSpec> plan = {Root("long", 9), Root("first", 1), Root("late", 100), Child("first-child", "first"),
+                                 Root("gang", 1, 2)};
+  plan[1].priority = plan[3].priority = 5;
+  plan[2].priority = -1;
+  plan[4].priority = 7;
+  CoreDriver core(plan);
+  core.Join(0, 1);
+  EXPECT_EQ(core.started(), "first.1@0:0") << "the gang has the highest, but does not fit";
+  core.Finish("first", 1);
+  core.Finish("first-child", 1);
+  core.Finish("long", 1);
+  EXPECT_EQ(core.started(), "first.1@0:0 first-child.1@0:0 long.1@0:0 late.1@0:0");
+  core.Join(1, 1);
+  core.Finish("late", 1);
+  EXPECT_EQ(core.started(), "first.1@0:0 first-child.1@0:0 long.1@0:0 late.1@0:0 gang.1@0:0,1:0");
+}
+
 TEST(Core, StartsTheLongestFirst) {
   CoreDriver core({Root("short", 1), Root("long", 9), Root("middle", 5)});
   core.Join(0, 2);

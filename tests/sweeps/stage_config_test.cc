@@ -68,7 +68,7 @@ TEST(StageConfig, EveryIdentityKeyChangesTheIdAndNoOtherKeyDoes) {
 TEST(StageConfig, RunMicroBatchCheckpointsAndTheCorpusNameAreNoIdentity) {
   const StageConfig config = Example();
   StageConfig other = config;
-  other.run = {4, 9, 16, "cuda"};
+  other.run = {.devices = 4, .retries = 9, .priority = 3, .threads = 16, .device = "cuda"};
   other.train.micro_batch = 8;
   other.train.checkpoint_every = 7;
   other.task.corpus = "/somewhere/else.txt";
