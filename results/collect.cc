@@ -275,10 +275,13 @@ class Collector {
   }
 
   std::string Partial() const {
-    std::size_t missing = 0;
-    for (const StageRow& row : rows_) missing += row.outcome.empty();
+    std::size_t missing = 0, early = 0;
+    for (const StageRow& row : rows_) (row.state == kEarlyStopped ? early : missing) += row.outcome.empty();
     std::string text;
     if (missing > 0) text = fmt::format("{} of {} stages have no result", missing, rows_.size());
+    if (early > 0)
+      text += fmt::format("{}{} of {} stages were stopped early, so what is left is no fair sample",
+                          text.empty() ? "" : "; ", early, rows_.size());
     if (!problems_.empty())
       text += fmt::format("{}{} problems, see /problems", text.empty() ? "" : "; ", problems_.size());
     return text;

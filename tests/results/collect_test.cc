@@ -235,6 +235,7 @@ TEST(Collect, ATrialThatWasStoppedEarlyHasItsRowsButNoResult) {
   const ResultsFile results(dir / "results.h5");
   EXPECT_EQ(results.trials[0].state, "early-stopped");
   EXPECT_EQ(results.trials[0].reason, "others do better");
+  EXPECT_THAT(results.sweep.partial, HasSubstr("1 of 4 stages were stopped early, so what is left"));
   EXPECT_TRUE(std::isnan(results.trials[0].valid_perplexity)) << "it is no result of the point";
   std::size_t evaluations = 0;
   results.ForEachRow(EvaluationSchema(), ResultsFile::Visit<EvaluationRow>(
