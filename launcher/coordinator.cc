@@ -1,5 +1,7 @@
 #include "launcher/coordinator.h"
 
+#include <unistd.h>
+
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
@@ -88,8 +90,10 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
 
   void Do(const StartAttempt& start) {
     files.CreateDirectories(workspace.Trial(start.stage.value()));
-    WriteFileDurably(files, workspace.TrialConfig(start.stage.value()),
-                     options.config_toml(start.stage, start.micro_batch_divisor));
+    // Whole or not there, but not synced: after a power cut every attempt's start writes it anew.
+    const std::string config = workspace.TrialConfig(start.stage.value()), temporary = fmt::format("{}.tmp-{}", config, ::getpid());
+    files.WriteFile(temporary, options.config_toml(start.stage, start.micro_batch_divisor));
+    files.Rename(temporary, config);
     const auto [at, is_new] = live.insert_or_assign(start.stage, Live(Gang(start.attempt, start.slots)));
     // The node of rank 0 first: it gets the trial's lock, which may take long, and picks the folder.
     StartOn(start.stage, at->second, start.slots.front().node);
@@ -259,7 +263,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       // Every rank may get the signal; only a second one to the coordinator itself means "at once".
       if (!core.stopping()) RequestStop(message::Text(message, "name") + " on " + node.host);
     }
-    Refresh();
+    if (type != message::kProgress && type != message::kAlive) Refresh();  // those are many: every tick looks at them
   }
 
   void OnDeclined(NodeId id, Node& node, const std::string& problem) {

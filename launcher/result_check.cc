@@ -16,6 +16,7 @@
 #include "launcher/messages.h"
 #include "launcher/process.h"
 #include "results/stage_file.h"
+#include "results/stage_format.h"
 #include "results/summary_json.h"
 
 namespace headsweep {
@@ -64,14 +65,30 @@ void CheckSome(const Workspace& workspace, const std::vector<std::string>& stage
              status ? "ended with " + ToString(*status) : "does not end");
 }
 
+// Of a stage whose summary is known: are the bytes those that were sealed? false: they do not say.
+bool CheckBytes(const std::string& path, const FileSystem& files, const std::string& stage, const std::string& summary,
+                ResultCheck& check) {
+  try {
+    if (CheckStageBytes(files.ReadFile(path), path).state != StageFileState::kComplete) return false;
+    check.done[stage] = summary;
+  } catch (const Error& error) {
+    check.damaged[stage] = error.what();
+  }
+  return true;
+}
+
 }  // namespace
 
-ResultCheck CheckResults(const Workspace& workspace, const FileSystem& files,
-                         const std::vector<std::string>& stages) {
-  std::vector<std::string> present;
-  for (const std::string& stage : stages)
-    if (files.Exists(workspace.TrialResult(stage))) present.push_back(stage);
+ResultCheck CheckResults(const Workspace& workspace, const FileSystem& files, const std::vector<std::string>& stages,
+                         const std::map<std::string, std::string>& recorded) {
+  std::vector<std::string> present;  // to be read in a child
   ResultCheck check;
+  for (const std::string& stage : stages) {
+    if (!files.Exists(workspace.TrialResult(stage))) continue;
+    const auto known = recorded.find(stage);
+    if (known == recorded.end() || !CheckBytes(workspace.TrialResult(stage), files, stage, known->second, check))
+      present.push_back(stage);
+  }
   for (std::size_t first = 0; first < present.size(); first += kStagesPerChild) {
     const std::size_t last = std::min(present.size(), first + kStagesPerChild);
     CheckSome(workspace,

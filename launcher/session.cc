@@ -180,16 +180,27 @@ class Session {
     WriteFileDurably(files_, path, text);
   }
 
-  std::map<StageId, std::string> FindDone() {
+  std::map<StageId, std::string> FindDone(const std::vector<JournalEvent>& history) {
     std::vector<std::string> ids;
     for (const auto& [id, position] : planned_->index) ids.push_back(id);
-    const ResultCheck check = CheckResults(workspace_, files_, ids);
+    const ResultCheck check = CheckResults(workspace_, files_, ids, RecordedResults(history));
     for (const auto& [id, why] : check.damaged)
       display_.Always(fmt::format("result of {} is damaged ({}); moved to {}, it runs again", id, why,
                                   SetAsideDamaged(workspace_, files_, id)));
     std::map<StageId, std::string> done;
     for (const auto& [id, summary] : check.done) done.emplace(StageId(id), summary);
     return done;
+  }
+
+  // Summaries of the stages that ended well or were adopted, as the journal has them.
+  static std::map<std::string, std::string> RecordedResults(const std::vector<JournalEvent>& history) {
+    std::map<std::string, std::string> results;
+    for (const JournalEvent& event : history) {
+      const auto summary = event.fields.find("summary");
+      if (event.type != journal::kAttemptEnded && event.type != journal::kStageAdopted) continue;
+      if (summary != event.fields.end() && !summary->second.empty()) results[event.stage] = summary->second;
+    }
+    return results;
   }
 
   JournalEvent SweepStarted(bool automatic) const {
@@ -233,7 +244,7 @@ class Session {
     Journal journal(files_, workspace_.Journal(planned_->plan.name), clock_);
     if (journal.history().torn)
       display_.Line("the journal's last line was cut off by a crash; nothing that was acted on is missing");
-    const std::map<StageId, std::string> done = FindDone();
+    const std::map<StageId, std::string> done = FindDone(journal.history().events);
     const char* restarts = std::getenv("SLURM_RESTART_COUNT");
     CorePolicy policy;
     policy.hang_floor_seconds = timing_.hang_floor;

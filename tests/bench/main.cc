@@ -30,6 +30,8 @@ constexpr Suite kSuites[] = {
     {"collective", "a step of two processes: what exchanging gradients costs, with and without overlap",
      RunCollective},
     {"scaling", "the step of 1, 2 and 4 processes, beside what `headsweep plan` makes of the step of one", RunScaling},
+    {"launcher", "what the launcher costs: a no-op trial beside GNU parallel, 100,000 trials, a thousand nodes",
+     RunLauncher},
 };
 
 std::string SuiteList() {

@@ -19,28 +19,31 @@ std::string FormatCell(const Cell& cell) {
 
 }  // namespace
 
-std::string FormatReport(const Report& report) {
-  std::string text = fmt::format("suite {}\n{}\n", report.suite, report.machine);
-  for (const Table& table : report.tables) {
-    std::vector<std::size_t> widths;
-    for (const std::string& column : table.columns) widths.push_back(column.size());
-    for (const auto& row : table.rows) {
-      for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], FormatCell(row[i]).size());
-    }
-    text += fmt::format("\n{}\n", table.title);
-    for (std::size_t i = 0; i < widths.size(); ++i) {
-      text += i == 0 ? fmt::format("{:<{}}", table.columns[i], widths[i])
-                     : fmt::format("  {:>{}}", table.columns[i], widths[i]);
+std::string FormatTable(const Table& table) {
+  std::vector<std::size_t> widths;
+  for (const std::string& column : table.columns) widths.push_back(column.size());
+  for (const auto& row : table.rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], FormatCell(row[i]).size());
+  }
+  std::string text = fmt::format("\n{}\n", table.title);
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    text += i == 0 ? fmt::format("{:<{}}", table.columns[i], widths[i])
+                   : fmt::format("  {:>{}}", table.columns[i], widths[i]);
+  }
+  text += "\n";
+  for (const auto& row : table.rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      text += i == 0 ? fmt::format("{:<{}}", FormatCell(row[i]), widths[i])
+                     : fmt::format("  {:>{}}", FormatCell(row[i]), widths[i]);
     }
     text += "\n";
-    for (const auto& row : table.rows) {
-      for (std::size_t i = 0; i < row.size(); ++i) {
-        text += i == 0 ? fmt::format("{:<{}}", FormatCell(row[i]), widths[i])
-                       : fmt::format("  {:>{}}", FormatCell(row[i]), widths[i]);
-      }
-      text += "\n";
-    }
   }
+  return text;
+}
+
+std::string FormatReport(const Report& report) {
+  std::string text = fmt::format("suite {}\n{}\n", report.suite, report.machine);
+  for (const Table& table : report.tables) text += FormatTable(table);
   for (const std::string& note : report.notes) text += "\n" + note + "\n";
   return text;
 }

@@ -22,6 +22,7 @@ struct Report {
   std::vector<std::string> notes;
 };
 
+std::string FormatTable(const Table& table);
 std::string FormatReport(const Report& report);
 std::string ReportJson(const Report& report);
 

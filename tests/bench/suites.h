@@ -28,5 +28,7 @@ Report RunStep(const Options& options);
 Report RunCollective(const Options& options);
 // The step of 1, 2 and 4 processes beside what `headsweep plan` makes of the step of one.
 Report RunScaling(const Options& options);
+// What the launcher costs: no-op trials beside GNU parallel, the coordinator alone, sweeps of 100,000 trials, 1,000 nodes.
+Report RunLauncher(const Options& options);
 
 }  // namespace headsweep::bench
