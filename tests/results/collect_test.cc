@@ -245,7 +245,7 @@ TEST(Collect, ATrialThatWasStoppedEarlyHasItsRowsButNoResult) {
   EXPECT_EQ(evaluations, rows.evaluations.size());
 }
 
-TEST(Collect, SevenHundredFilesNeedNoMoreMemoryThanAFew) {
+TEST(Collect, SevenHundredFilesNeedNoMoreMemoryOrDescriptorsThanAFew) {
   TempDir dir;
   SyntheticSweep sweep;
   sweep.heads = {2};
@@ -263,7 +263,12 @@ TEST(Collect, SevenHundredFilesNeedNoMoreMemoryThanAFew) {
   Collect(few, dir / "few.h5");
   rusage before{}, after{};
   ::getrusage(RUSAGE_SELF, &before);
+  rlimit usual{};
+  ::getrlimit(RLIMIT_NOFILE, &usual);
+  const rlimit few_files{.rlim_cur = 64, .rlim_max = usual.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &few_files);
   const CollectOutcome outcome = Collect(input, dir / "results.h5");
+  ::setrlimit(RLIMIT_NOFILE, &usual);
   ::getrusage(RUSAGE_SELF, &after);
   EXPECT_EQ(outcome.stages_read, 697);
   EXPECT_THAT(outcome.problems, SizeIs(3));

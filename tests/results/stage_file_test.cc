@@ -126,6 +126,14 @@ TEST(StageFile, TextThatIsNotUtf8IsMadeSo) {
             "a\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDz");  // a lone surrogate is three bad bytes
 }
 
+TEST(StageFile, TextsOfAMegabyteComeBack) {
+  TempDir dir;
+  Provenance provenance = MakeProvenance("1", "train", "");
+  while (provenance.config_toml.size() < 1 << 20) provenance.config_toml += "clé = \"\U0001F9E0\"\n";
+  WriteStageFile(dir / "result.h5", provenance, StageTables{}, StageSummary{});
+  EXPECT_TRUE(ReadStageFile(dir / "result.h5").provenance.config_toml == provenance.config_toml);
+}
+
 TEST(StageFile, EveryTruncationIsRefusedWithItsReason) {
   TempDir dir;
   WriteStageFile(dir / "result.h5", MakeProvenance("1", "train", ""), AllTables(),
