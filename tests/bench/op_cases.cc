@@ -63,8 +63,12 @@ std::vector<OpCase> StepOps(Backend& backend, OpBuffers& memory, const StepShape
   const auto product = [](std::int64_t m, std::int64_t n, std::int64_t k) {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   };
-  Element *x = memory.Elements(R * F), *y = memory.Elements(R * F), *pre = memory.Elements(R * F);
-  Element *logits = memory.Elements(R * V), *weight = memory.Elements(V * C), *vector = memory.Elements(V);
+  const std::int64_t widest = std::max({F, C, 3 * width});  // of a layer's rows
+  Element *x = memory.Elements(R * widest), *y = memory.Elements(R * widest),
+          *pre = memory.Elements(R * widest);
+  Element *logits = memory.Elements(R * V),
+          *weight = memory.Elements(std::max(V, widest) * std::max(C, width));
+  Element* vector = memory.Elements(std::max(V, widest));
   float *master = memory.Floats(parameters), *m = memory.Floats(parameters), *v = memory.Floats(parameters);
   float *gradient = memory.Floats(parameters), *stats = memory.Floats(2 * R), *lse = memory.Floats(R * s.H);
   float *delta = memory.Floats(R * s.H), *scalars = memory.Floats(4), *rates = memory.Floats(3);

@@ -56,7 +56,7 @@ TEST_F(GpuCheck, EverythingRunsAndTheTableComesLast) {
   ASSERT_NE(table, std::string::npos) << result.output;
   const std::string rows = result.output.substr(table);
   for (const char* name :
-       {"ops", "training", "memcheck", "racecheck", "bench-ops", "bench-attention", "bench-step"})
+       {"ops", "training", "nccl", "memcheck", "racecheck", "bench-ops", "bench-attention", "bench-step"})
     EXPECT_THAT(rows, ContainsRegex(std::string(name) + " +ok"));
   EXPECT_THAT(rows, HasSubstr("PASSED ] 7 tests."));
   EXPECT_THAT(result.output, HasSubstr("speeds of attention"));
@@ -89,6 +89,16 @@ TEST_F(GpuCheck, ASuiteThatRanNothingProvesNothing) {
   const ProgramResult result = Run({"--no-bench"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.output, ContainsRegex("training +FAILED.*no test ran"));
+}
+
+TEST_F(GpuCheck, WhatTheMachineHasNotIsSkippedAndSaysWhy) {
+  Program("tests/trainer_test",
+          "case $* in *Nccl*) printf '%s\\n' 'nccl_test.cc:1: Skipped' 'NCCL is not found' '[  SKIPPED ] 2 tests.';; "
+          "*) echo '[  PASSED  ] 2 tests.';; esac");
+  const ProgramResult result = Run({"--no-bench"});
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, ContainsRegex("nccl +skipped +[0-9]+ +NCCL is not found"));
+  EXPECT_THAT(result.output, ContainsRegex("training +ok"));
 }
 
 TEST_F(GpuCheck, WhatTakesTooLongIsEndedAndWhatHasNoTimeLeftIsSaid) {

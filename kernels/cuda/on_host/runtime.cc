@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -42,6 +43,8 @@ struct Stream {
 struct Event {
   std::shared_ptr<Queue> queue;  // nullptr: never recorded, which counts as done
   std::uint64_t position = 0;
+  // When its moment came; nullptr without timing. Shared with the item that writes it.
+  std::shared_ptr<std::chrono::steady_clock::time_point> time;
 };
 
 }  // namespace internal
@@ -366,8 +369,10 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   return internal::Enqueue(stream, [=] { function(argument); });
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new internal::Event;
+  if ((flags & cudaEventDisableTiming) == 0)
+    (*event)->time = std::make_shared<std::chrono::steady_clock::time_point>();
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
@@ -385,6 +390,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream->capture != nullptr) {
     stream->capture_failed = true;
     return Report(cudaErrorNotSupported);
+  }
+  if (event->time != nullptr) {
+    const cudaError_t error =
+        EnqueueLocked(stream, [time = event->time] { *time = std::chrono::steady_clock::now(); });
+    if (error != cudaSuccess) return Report(error);
   }
   event->queue = stream->queue;
   event->position = stream->queue->enqueued;
@@ -407,8 +417,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return queue.done >= event->position ? cudaSuccess : cudaErrorNotReady;
 }
 
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 0;
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const auto lock = Lock();
+  for (const cudaEvent_t event : {start, end}) {
+    if (event->time == nullptr || event->queue == nullptr) return Report(cudaErrorInvalidResourceHandle);
+    if (event->queue->done < event->position) return Report(cudaErrorNotReady);
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
   return cudaSuccess;
 }
 
