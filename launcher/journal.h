@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cluster/base/clock.h"
@@ -35,6 +36,7 @@ class Journal {
   Journal(FileSystem& files, const std::string& path, const Clock& clock);
 
   const JournalHistory& history() const { return history_; }  // as found by the constructor
+  JournalHistory TakeHistory() { return std::exchange(history_, {}); }  // the same, kept here no longer
 
   // Appends all events in one write and one fsync. When this returns, they survive a crash. When it does not
   // return (exception or crash), any prefix of them may be found later; as nothing was done about them, that

@@ -242,22 +242,23 @@ class Session {
   // The event loop, from the first agent to the last trainer.
   End Supervise(const AgentOptions& agent_options) {
     Journal journal(files_, workspace_.Journal(planned_->plan.name), clock_);
-    if (journal.history().torn)
+    JournalHistory past = journal.TakeHistory();
+    if (past.torn)
       display_.Line("the journal's last line was cut off by a crash; nothing that was acted on is missing");
-    const std::map<StageId, std::string> done = FindDone(journal.history().events);
+    const std::map<StageId, std::string> done = FindDone(past.events);
     const char* restarts = std::getenv("SLURM_RESTART_COUNT");
     CorePolicy policy;
     policy.hang_floor_seconds = timing_.hang_floor;
     policy.stop_grace_seconds = timing_.stop_grace;
     policy.early_stopping = planned_->early_stopping();
     policy.automatic_restart = restarts != nullptr && std::atoi(restarts) > 0;
-    std::vector<JournalEvent> history = journal.history().events;
     std::vector<JournalEvent> begin = {SweepStarted(policy.automatic_restart)};
     if (options_.finish_early_stopped)
-      for (const std::string& stage : EarlyStopped(history)) begin.push_back(Retried(stage));
+      for (const std::string& stage : EarlyStopped(past.events)) begin.push_back(Retried(stage));
     journal.Append(begin);
-    history.insert(history.end(), begin.begin() + 1, begin.end());
-    Core core(planned_->Specs(), policy, history, done);
+    past.events.insert(past.events.end(), begin.begin() + 1, begin.end());
+    Core core(planned_->Specs(), policy, past.events, done);
+    past = {};  // of a large sweep hundreds of megabytes
     display_.Line(fmt::format("sweep {}: {} stages, {} done; workspace {}", planned_->plan.name,
                               planned_->plan.stages.size(), done.size(), workspace_.root()));
 

@@ -86,7 +86,7 @@ std::string SweepState::Word() const {
 
 SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, const std::string& name) {
   PlannedSweep planned = PlanSweep(LoadKeptSweep(workspace, files, name), FingerprintOfSource());
-  JournalHistory history = ReadJournal(files, workspace.Journal(name));
+  const JournalHistory history = ReadJournal(files, workspace.Journal(name));
   std::map<StageId, std::string> done;
   for (const auto& [stage, position] : planned.index)
     if (files.Exists(workspace.TrialResult(stage))) done.emplace(StageId(stage), "");
@@ -99,14 +99,13 @@ SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, c
   Core core(planned.Specs(), policy, history.events, done);
   SweepState state{.name = name,
                    .planned = std::move(planned),
-                   .history = std::move(history),
                    .core = std::move(core),
                    .attempts = {},
                    .launcher = launcher,
                    .launcher_may_live = may_live,
                    .last_exit_code = {},
                    .latest = {}};
-  ReadAttempts(state.history.events, state);
+  ReadAttempts(history.events, state);
   return state;
 }
 

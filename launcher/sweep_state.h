@@ -28,7 +28,6 @@ struct AttemptHistory {
 struct SweepState {
   std::string name;
   PlannedSweep planned;
-  JournalHistory history;
   Core core;  // as the launcher sees it that lives, or as one that starts now would
   std::vector<AttemptHistory>
       attempts;  // in the order of their start, also of stages the sweep no longer has

@@ -37,6 +37,8 @@ const std::vector<std::pair<const char*, double StageRow::*>> kGridReals = {
 // Its file is the one of an attempt that did not end: rows, but no summary.
 const char* const kEarlyStopped = "early-stopped";
 
+constexpr std::size_t kRowsAtOnce = 1 << 14;
+
 bool HasResult(const std::string& state) { return state == "finished" || state == "diverged"; }
 
 class Collector {
@@ -127,7 +129,6 @@ class Collector {
     if (problems_.size() > problems_before && row.reason.empty())
       row.reason = "result " + problems_.back().reason;
     if (const auto label = labels_.find(stage.id); label != labels_.end()) row.label = label->second;
-    row.config_json = stage.config_json;
     if (file) {
       ++outcome_.stages_read;
       AppendRows(stage, *file);
@@ -138,7 +139,6 @@ class Collector {
 
   template <class Row>
   void AppendTo(const TableSchema<Row>& schema, const CollectStage& stage, const std::vector<Row>& rows) {
-    constexpr std::size_t kRowsAtOnce = 1 << 14;
     hdf5::TableWriter& writer = long_tables_.at(schema.name);
     RowBlock block(schema.Info(LeadingColumns()).columns);
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -157,10 +157,11 @@ class Collector {
   }
 
   void KeepForGrid(const CollectStage& stage, const StageRow& row, const StageFile& file) {
-    GridTrial& trial = grid_trials_[TrialOf(stage)];
+    ForGrid& trial = for_grid_[TrialOf(stage)];
     if (stage.kind == "train") {
-      for (const auto& [name, member] : kGridReals) trial.numbers[name] = row.*member;
-      trial.numbers["parameters"] = static_cast<double>(row.parameters);
+      trial.results.clear();
+      for (const auto& [name, member] : kGridReals) trial.results.push_back(row.*member);
+      trial.results.push_back(static_cast<double>(row.parameters));
     }
     for (const PruningRow& point : file.tables.pruning) {
       trial.pruning.push_back({row.label.empty() ? point.order : row.label, point.fraction,
@@ -210,32 +211,46 @@ class Collector {
 
   // /stages: all of them. /trials: the train stages with the resolved configuration.
   void WriteStages() {
-    WriteTable(StageSchema(), rows_);
+    const auto all = static_cast<std::int64_t>(rows_.size());
+    WriteStageRows(StageSchema().Info(), {}, all, [](const StageRow&) { return true; });
     TableInfo info = StageSchema().Info();
     info.name = "trials";
     info.help = "one row a trial (a train stage): what became of it, its results, its resolved configuration";
     for (const TrialColumn& column : columns_) info.columns.push_back(column.column);
-    hdf5::TableWriter writer(file_.get(), info, hdf5::Storage::kCompressed, path_);
+    WriteStageRows(info, columns_, -1, [](const StageRow& row) { return row.kind == "train"; });
+  }
+
+  // Block by block: what a block holds as text is several times the rows.
+  template <class Wanted>
+  void WriteStageRows(const TableInfo& info, const std::vector<TrialColumn>& columns, std::int64_t expected, Wanted wanted) {
+    hdf5::TableWriter writer(file_.get(), info, hdf5::Storage::kCompressed, path_, expected);
     RowBlock block(info.columns);
     for (std::size_t i = 0; i < rows_.size(); ++i) {
-      if (rows_[i].kind != "train") continue;
-      StageSchema().AddCells(rows_[i], block);
-      for (const TrialColumn& column : columns_) column.AddCell(input_.stages[i], block);
+      if (!wanted(rows_[i])) continue;
+      StageRow row = rows_[i];
+      row.config_json = input_.stages[i].config_json;
+      StageSchema().AddCells(row, block);
+      for (const TrialColumn& column : columns) column.AddCell(input_.stages[i], block);
+      if (block.rows() < static_cast<std::int64_t>(kRowsAtOnce)) continue;
+      writer.Append(block);
+      block.Clear();
     }
-    writer.Append(block);
+    if (block.rows() > 0) writer.Append(block);
     writer.Close();
   }
 
   void WriteGrid() {
     std::vector<GridNumber> numbers;
+    std::vector<std::size_t> results;  // of the first numbers: their place in ForGrid::results
     for (const Column& column : StageSchema().Info().columns) {
-      for (const auto& [name, member] : kGridReals) {
-        if (column.name == name) numbers.push_back({column.name, column.unit, column.help});
-      }
-      if (column.name == "parameters") numbers.push_back({column.name, column.unit, column.help});
+      const auto real = std::find_if(std::begin(kGridReals), std::end(kGridReals),
+                                     [&](const auto& known) { return column.name == known.first; });
+      if (real == std::end(kGridReals) && column.name != "parameters") continue;
+      numbers.push_back({column.name, column.unit, column.help});
+      results.push_back(static_cast<std::size_t>(real - std::begin(kGridReals)));
     }
     // The resolved configuration: of an axis of expressions ("embed / heads") the number it came to.
-    std::map<std::string, std::string> configuration;  // column -> variable
+    std::vector<std::string> configuration;  // of the numbers after these: the column
     for (const TrialColumn& column : columns_) {
       if (column.column.type == ColumnType::kText) continue;
       std::string name = column.column.name;
@@ -249,18 +264,19 @@ class Collector {
         name += "_resolved";
       }
       numbers.push_back({name, "1", "resolved configuration: " + column.source});
-      configuration[column.source] = name;
+      configuration.push_back(column.source);
     }
     std::vector<GridTrial> trials;
     for (const CollectStage& stage : input_.stages) {
       if (stage.kind != "train") continue;
-      GridTrial trial = std::move(grid_trials_[stage.id]);
-      trial.id = stage.id;
-      trial.state = stage.state;
-      trial.points = stage.points;
-      for (const auto& [source, variable] : configuration) {
+      ForGrid kept = std::move(for_grid_[stage.id]);
+      GridTrial trial{.id = stage.id, .state = stage.state, .points = stage.points, .numbers = {}, .pruning = {}};
+      trial.pruning = std::move(kept.pruning);
+      trial.numbers.reserve(numbers.size());
+      for (const std::size_t at : results) trial.numbers.push_back(kept.results.empty() ? kNaN : kept.results[at]);
+      for (const std::string& source : configuration) {
         const auto value = stage.columns.find(source);
-        if (value != stage.columns.end()) trial.numbers[variable] = NumberOf(value->second);
+        trial.numbers.push_back(value != stage.columns.end() ? NumberOf(value->second) : kNaN);
       }
       trials.push_back(std::move(trial));
     }
@@ -294,8 +310,12 @@ class Collector {
   const std::vector<TrialColumn> columns_;
   std::map<std::string, hdf5::TableWriter> long_tables_;
   std::vector<std::string> axis_names_;  // of the grid's dimensions
-  std::vector<StageRow> rows_;           // as input_.stages
-  std::map<std::string, GridTrial> grid_trials_;
+  std::vector<StageRow> rows_;           // as input_.stages, without their config_json
+  struct ForGrid {
+    std::vector<double> results;  // those of kGridReals, then the parameters; empty: none
+    std::vector<GridPruningPoint> pruning;
+  };
+  std::map<std::string, ForGrid> for_grid_;  // by trial
   std::vector<ProblemRow> problems_;
   CollectOutcome outcome_;
 };

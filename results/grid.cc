@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -65,7 +66,7 @@ class Builder {
     AddAxes();
     AddTexts("trial", "identifier of the trial", [](const GridTrial& trial) { return trial.id; });
     AddTexts("state", "what became of the trial", [](const GridTrial& trial) { return trial.state; });
-    for (const GridNumber& number : numbers_) AddNumber(number);
+    for (std::size_t i = 0; i < numbers_.size(); ++i) AddNumber(i);
     AddPruning();
     return std::move(grid_);
   }
@@ -129,11 +130,11 @@ class Builder {
     grid_.variables.push_back({name, "", long_name, axis_dimensions_, std::move(values)});
   }
 
-  void AddNumber(const GridNumber& number) {
+  void AddNumber(std::size_t which) {
+    const GridNumber& number = numbers_[which];
     std::vector<double> values(cells_, kNaN);
     ForEachCell([&](const GridTrial& trial, std::size_t cell) {
-      const auto found = trial.numbers.find(number.name);
-      if (found != trial.numbers.end()) values[cell] = found->second;
+      if (which < trial.numbers.size()) values[cell] = trial.numbers[which];
     });
     grid_.variables.push_back(
         {number.name, number.unit, number.long_name, axis_dimensions_, std::move(values)});

@@ -2,7 +2,6 @@
 // data; netcdf.h writes it. Missing trials are NaN (numbers) or "" (texts).
 #pragma once
 
-#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -38,7 +37,7 @@ struct GridPruningPoint {
 struct GridTrial {
   std::string id, state;
   std::vector<std::vector<int>> points;   // as CollectStage::points
-  std::map<std::string, double> numbers;  // variable -> value
+  std::vector<double> numbers;            // as BuildGrid's numbers; NaN: it has none
   std::vector<GridPruningPoint> pruning;  // of all its prune stages
 };
 
