@@ -23,6 +23,13 @@ double Backend::Seconds(const std::function<void()>& enqueue) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+void Backend::LinearBackwardThroughActivation(const Element* dy, const Element* weight, const Element* pre,
+                                              Element* dpre, std::int64_t R, int I, int O,
+                                              Activation activation) {
+  LinearBackward(dy, nullptr, weight, dpre, nullptr, nullptr, R, I, O, /*accumulate_dx=*/false);
+  ActivationBackward(dpre, pre, dpre, R * I, activation);
+}
+
 void Backend::Repeat(std::unique_ptr<Recording>&, const std::function<void()>& enqueue) { enqueue(); }
 
 namespace {

@@ -150,6 +150,11 @@ class Backend {
   virtual void ActivationBackward(const Element* dy, const Element* pre, Element* dpre, std::int64_t count,
                                   Activation activation) = 0;
 
+  // dpre = (dy W) * activation'(pre): the gradient, back through a linear layer, of what went into the activation whose result the
+  // layer read. dy (R, O), weight (O, I), pre (R, I) in; dpre (R, I) out. In bfloat16 rounded once or twice.
+  virtual void LinearBackwardThroughActivation(const Element* dy, const Element* weight, const Element* pre, Element* dpre,
+                                               std::int64_t R, int I, int O, Activation activation);
+
   // --- Layer norm --------------------------------------------------------------------------------------------------
   // y = (x - mean) * rstd * gamma + beta per row.  Ba et al. 2016. If residual is given, x is first replaced by the sum:
   //   sum = x + residual (written to sum, which may alias residual), and the norm is of sum.

@@ -54,10 +54,10 @@ void Model::Impl::FeedForwardBackward(const Pass& pass, int layer) {
                               G(at.feed_forward_norm_bias), pass.R, C);
   }
   const Element* d_output = BranchGradient(pass, layer, DropoutPlace::kFeedForwardOutput);
-  backend.LinearBackward(d_output, b.activation, W(at.down_weight), buffers.d_activation, G(at.down_weight),
+  backend.LinearBackward(d_output, b.activation, W(at.down_weight), /*dx=*/nullptr, G(at.down_weight),
                          G(at.down_bias), pass.R, F, C, false);
-  backend.ActivationBackward(buffers.d_activation, b.pre_activation, buffers.d_activation, pass.R * F,
-                             activation);
+  backend.LinearBackwardThroughActivation(d_output, W(at.down_weight), b.pre_activation, buffers.d_activation,
+                                          pass.R, F, C, activation);
   if (pre_norm) {
     backend.LinearBackward(buffers.d_activation, b.feed_forward_input, W(at.up_weight), buffers.branch,
                            G(at.up_weight), G(at.up_bias), pass.R, C, F, false);

@@ -61,6 +61,10 @@ class CudaBackend final : public Backend {
   void ActivationBackward(const Element* dy, const Element* pre, Element* dpre, std::int64_t count,
                           Activation activation) override;
 
+  void LinearBackwardThroughActivation(const Element* dy, const Element* weight, const Element* pre,
+                                       Element* dpre, std::int64_t R, int I, int O,
+                                       Activation activation) override;
+
   void LayerNormForward(const Element* x, const Element* residual, Element* sum, const Element* gamma,
                         const Element* beta, Element* y, float* mean, float* rstd, std::int64_t R, int C,
                         float epsilon) override;

@@ -169,6 +169,16 @@ void CudaBackend<T>::ActivationBackward(const Element* dy, const Element* pre, E
   CheckLaunch("ActivationBackward");
 }
 
+template <class T>
+void CudaBackend<T>::LinearBackwardThroughActivation(const Element* dy, const Element* weight,
+                                                     const Element* pre, Element* dpre, std::int64_t R, int I,
+                                                     int O, Activation activation) {
+  if (R > 0 && I > 0 && O > 0 && activation == Activation::kGelu &&
+      matmul_.GeluGradient({false, false, R, I, O}, E(dy), E(weight), E(pre), E(dpre), stream_))
+    return;
+  Backend::LinearBackwardThroughActivation(dy, weight, pre, dpre, R, I, O, activation);
+}
+
 template class CudaBackend<float>;  // of the members defined here
 template class CudaBackend<bf16>;
 

@@ -48,6 +48,9 @@ class MatMul {
   // the library has no such epilogue: then the caller multiplies and does the rest itself.
   bool Linear(const LinearCall<T>& call, cudaStream_t stream);
 
+  // c = (a b) * gelu'(pre) in one call, with the shapes of Multiply; pre is c's shape. False as above.
+  bool GeluGradient(const Product& product, const T* a, const T* b, const T* pre, T* c, cudaStream_t stream);
+
   std::string description() const;  // library and version
 
  private:

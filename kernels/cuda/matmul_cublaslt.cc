@@ -51,7 +51,7 @@ struct Operands {
   const void *a = nullptr, *b = nullptr;
   void* c = nullptr;
   const void* bias = nullptr;
-  void* pre = nullptr;
+  void* pre = nullptr;  // what goes into the activation: written by GELU's epilogues, read by its gradient's
   std::array<std::uint32_t, 5> Alignments() const {
     return {AlignmentOf(a), AlignmentOf(b), AlignmentOf(c), AlignmentOf(bias), AlignmentOf(pre)};
   }
@@ -132,7 +132,8 @@ struct MatMul<T>::State {
     Set(plan, CUBLASLT_MATMUL_DESC_TRANSA, product.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(plan, CUBLASLT_MATMUL_DESC_TRANSB, product.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-    if (epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
+    if (epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+        epilogue == CUBLASLT_EPILOGUE_DGELU)
       Set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.N);
     const auto layout = [&](cublasLtMatrixLayout_t& made, cudaDataType_t type, std::int64_t rows,
                             std::int64_t columns) {
@@ -248,6 +249,19 @@ bool MatMul<T>::Linear(const LinearCall<T>& call, cudaStream_t stream) {
     epilogue = bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   const Operands operands{call.x, call.weight, call.y, call.bias, call.pre};
   const Plan& plan = state_->PlanFor({false, true, call.R, call.O, call.I}, kTypeOf<T>, epilogue, operands);
+  if (plan.found) state_->Run(plan, operands, /*accumulate=*/false, stream);
+  return plan.found;
+}
+
+// Gradients of biases stay a pass of their own (column_sums.h): the library's epilogues for them (BGRAD) overwrite
+// where gradients are added up, round to the products' type, and do not say in which order they add.
+template <class T>
+bool MatMul<T>::GeluGradient(const Product& product, const T* a, const T* b, const T* pre, T* c,
+                             cudaStream_t stream) {
+  if (sizeof(T) == 4) return false;  // as in Linear
+  if (product.N % 8 != 0 || AlignmentOf(pre) < 16) return false;
+  const Operands operands{a, b, c, nullptr, const_cast<T*>(pre)};
+  const Plan& plan = state_->PlanFor(product, kTypeOf<T>, CUBLASLT_EPILOGUE_DGELU, operands);
   if (plan.found) state_->Run(plan, operands, /*accumulate=*/false, stream);
   return plan.found;
 }

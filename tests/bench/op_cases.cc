@@ -126,6 +126,11 @@ std::vector<OpCase> StepOps(Backend& backend, OpBuffers& memory, const StepShape
   cases.push_back({"LayerNormBackward residual", 2 * s.L + 1, bytes(4 * R * C), 0, [=, &backend] {
                      backend.LayerNormBackward(y, x, vector, stats, stats + R, pre, pre, m, v, R, s.C);
                    }});
+  cases.push_back({fmt::format("LinearBackward through gelu {}x{}x{}", R, F, C), 0, 0, product(R, F, C),
+                   [=, &backend] {
+                     backend.LinearBackwardThroughActivation(y, weight, pre, x, R, static_cast<int>(F),
+                                                             static_cast<int>(C), Activation::kGelu);
+                   }});
   cases.push_back({"ActivationBackward gelu", s.L, bytes(3 * R * F), 0,
                    [=, &backend] { backend.ActivationBackward(y, x, pre, R * F, Activation::kGelu); }});
   cases.push_back({"EmbeddingForward", 1, bytes(2 * R * C), 0,

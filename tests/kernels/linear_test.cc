@@ -129,6 +129,31 @@ TEST_P(LinearTest, BackwardMatchesSlopesOverwritesDxAndAddsToParameterGradients)
   backend().LinearBackward(dy, x_in_, weight_in_, nullptr, nullptr, d_bias, R, I, O, false);
 }
 
+TEST_P(LinearTest, BackwardThroughTheActivationBeforeItMatchesSlopesAndRepeats) {
+  const auto& [R, I, O, activation, bias] = shape();
+  const Activation kind = activation;
+  std::vector<float> pre = Random(R * I, 2), weights = Random(OutCount());
+  const Element *pre_in = In(pre), *dy = In(weights);
+  Element *dpre = Out(R * I), *dx = Out(R * I);
+  backend().LinearBackwardThroughActivation(dy, weight_in_, pre_in, dpre, R, I, O, activation);
+  const std::vector<float> result = Read(dpre, R * I);
+  backend().LinearBackward(dy, nullptr, weight_in_, dx, nullptr, nullptr, R, I, O, false);
+  const std::vector<float> dx_values = Read(dx, R * I);
+  double term = 0;  // as in ActivationTest
+  for (std::size_t i = 0; i < pre.size(); ++i)
+    term = std::max(term, static_cast<double>(std::abs(dx_values[i] * pre[i])));
+  ExpectGradient("dpre", result, pre,
+                 [&](const auto& x) {
+                   using Real = typename std::decay_t<decltype(x)>::value_type;
+                   auto y = x;
+                   for (auto& value : y) value = Activate(value, kind);
+                   return WeightedSumOf(weights, Product(y, As<Real>(weight_), As<Real>(bias_)));
+                 },
+                 Kept::kElements, {}, {O + 16, term});
+  backend().LinearBackwardThroughActivation(dy, weight_in_, pre_in, dx, R, I, O, activation);
+  ExpectSameBits("dpre", result, Read(dx, R * I));
+}
+
 TEST_P(LinearTest, BackwardGivesTheSameBitsTwice) {
   const auto& [R, I, O, activation, bias] = shape();
   std::vector<float> weights = Random(OutCount());

@@ -80,6 +80,26 @@ bool MatMul<T>::Linear(const LinearCall<T>& call, cudaStream_t stream) {
 }
 
 template <class T>
+bool MatMul<T>::GeluGradient(const Product& product, const T* a, const T* b, const T* pre, T* c,
+                             cudaStream_t stream) {
+  if (sizeof(T) == 4 || product.N % Pack<T>::kSize != 0) return false;  // as cuBLASLt's
+  State* const state = state_.get();
+  Check(internal::Enqueue(stream,
+                          [=] {
+                            state->Compute(product, a, b);
+                            for (std::size_t i = 0; i < state->c.size(); ++i) {
+                              const float x = ToFloat(pre[i]);
+                              const float t = std::tanh(0.797884560802865f * (x + 0.044715f * x * x * x));
+                              const float slope = 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * 0.797884560802865f *
+                                                                       (1 + 3 * 0.044715f * x * x);
+                              c[i] = FromFloat<T>(state->c[i] * slope);
+                            }
+                          }),
+        "gradient through GELU");
+  return true;
+}
+
+template <class T>
 std::string MatMul<T>::description() const {
   return cpu::GemmDescription();
 }
