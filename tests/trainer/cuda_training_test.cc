@@ -142,5 +142,20 @@ TEST_F(CudaTrainingOnCard, TenStepsImportanceAndPruningAreNearTheCpusInBfloat16)
   ExpectNear(card, expected, 2e-2);
 }
 
+// What run_ahead_test.cc proves on the CPU: graphs, and steps looked at while the next one runs, change no bit.
+TEST_F(CudaTrainingOnCard, StepsAsGraphsGiveTheBitsOfStepsOpByOp) {
+  for (const char* precision : {"float32", "bfloat16"}) {
+    std::vector<std::string> digests;
+    for (const bool run_ahead : {false, true}) {
+      const std::string name = std::string(precision) + (run_ahead ? "-graphs" : "-plain");
+      Trial trial(dir_ / name, corpus_, TenSteps(),
+                  {.device = "cuda", .threads = 1, .precision = precision, .run_ahead = run_ahead});
+      RecordingReporter reporter;
+      digests.push_back(trial.Run(reporter).summary.digest);
+    }
+    EXPECT_EQ(digests[1], digests[0]) << precision;
+  }
+}
+
 }  // namespace
 }  // namespace headsweep::testing
