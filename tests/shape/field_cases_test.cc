@@ -21,17 +21,18 @@ std::string ReadText(const fs::path& path) {
 
 // "launcher_test:Core.StartsTheLongestFirst" of every test of every program under tests/.
 std::set<std::string> TestsOfPrograms() {
-  static const std::regex program(R"(headsweep_test\((\w+)([^)]*)\))"), file(R"(\w+_test\.cc)"),
+  static const std::regex program(R"((headsweep_test|add_executable)\((\w+)([^)]*)\))"), file(R"(\w+_test\.cc)"),
       test(R"((?:^|\n)TEST(?:_F|_P)?\((\w+),\s*(\w+)\))");
   std::set<std::string> tests;
-  for (const auto& entry : fs::directory_iterator(fs::path(HEADSWEEP_SOURCE_DIR) / "tests")) {
-    const std::string cmake = ReadText(entry.path() / "CMakeLists.txt");
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(HEADSWEEP_SOURCE_DIR) / "tests")) {
+    if (entry.path().filename() != "CMakeLists.txt") continue;
+    const std::string cmake = ReadText(entry.path());
     for (std::sregex_iterator p(cmake.begin(), cmake.end(), program), end; p != end; ++p) {
-      const std::string sources = (*p)[2];
+      const std::string name = (*p)[2].str() + ((*p)[1] == "headsweep_test" ? "_test" : ""), sources = (*p)[3];
       for (std::sregex_iterator f(sources.begin(), sources.end(), file); f != end; ++f) {
-        const std::string text = ReadText(entry.path() / f->str());
+        const std::string text = ReadText(entry.path().parent_path() / f->str());
         for (std::sregex_iterator t(text.begin(), text.end(), test); t != end; ++t)
-          tests.insert((*p)[1].str() + "_test:" + (*t)[1].str() + "." + (*t)[2].str());
+          tests.insert(name + ":" + (*t)[1].str() + "." + (*t)[2].str());
       }
     }
   }
