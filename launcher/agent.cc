@@ -43,6 +43,8 @@ struct Running {
   int rank = 0, world = 1, local_rank = 0;
   int slot = 0;
   std::shared_ptr<TrialLock> lock;  // of the node of rank 0, shared by its ranks
+  std::string fence;       // what it seals through, if the sweep is shared
+  std::string taken_from;  // the launcher that had the trial before and is gone
   int directory =
       0;           // number of its attempt-<n>; differs from attempt when another sweep worked on the trial
   pid_t pid = -1;  // -1: it waits for the trial's lock
@@ -180,6 +182,8 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
       running.attempt = static_cast<int>(message::Integer(message, "attempt"));
       running.world = message.value("world", 1);
       running.directory = static_cast<int>(message::Integer(message, "directory"));
+      running.fence = message::Text(message, "fence");
+      running.taken_from = message::Text(message, "taken_from");
       running.rank = ranks[i];
       running.local_rank = static_cast<int>(i);
       running.slot = on_slots[i];
@@ -200,7 +204,10 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     std::vector<Running*> gang = GangOf(first);
     std::size_t launched = 0;
     try {
-      if (first.rank == 0 && !first.lock->TryLock(workspace->TrialLock(first.stage))) {
+      // Of a launcher that is taken for gone, but only stands still: its trainers can seal nothing any more.
+      if (!first.taken_from.empty())
+        KillStage(workspace->root() + "/" + std::exchange(first.taken_from, ""), first.stage, kLeftoverTimeout);
+      if (first.rank == 0 && !first.lock->TryLock(workspace->TrialLock(first.stage), /*fenced=*/!first.fence.empty())) {
         if (first.last_progress_sent < 0)
           LogInfo("trial {} is being run by another launcher of this workspace; waiting for it", first.stage);
         ReportWaiting(first);
@@ -280,6 +287,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     if (!slot_gpus.empty())
       spec.environment.emplace_back("CUDA_VISIBLE_DEVICES",
                                     slot_gpus.at(static_cast<std::size_t>(running.slot)));
+    if (!running.fence.empty()) spec.command.insert(spec.command.end(), {"--fence", running.fence});
     const SpawnedProcess child = Spawn(spec);
     running.pid = child.pid;
     running.control = std::make_unique<ControlChannel>(

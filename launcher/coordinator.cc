@@ -6,6 +6,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "launcher/messages.h"
 #include "launcher/progress_model.h"
 #include "launcher/requests.h"
+#include "trainer/control_protocol.h"
 
 namespace headsweep {
 namespace {
@@ -45,6 +47,7 @@ struct Live {
   int directory = 0;                                    // number of the attempt's folder, once it is known
   bool is_ending = false;                               // asked to stop or killed: nothing more is started
   std::optional<double> linger_until;
+  std::string taken_from;  // the launcher that had the trial and is gone
 };
 
 // One line, however long the message was; the whole of it is in the journal and in the trial's log.
@@ -67,7 +70,9 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
         core(std::move(core_)),
         display(display_),
         options(std::move(options_)),
-        timer(loop) {}
+        timer(loop) {
+    if (options.directory.empty()) options.directory = workspace.SweepDirectory(options.sweep);
+  }
 
   // --- The core's commands
   // ------------------------------------------------------------------------------------------------
@@ -84,17 +89,62 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       std::visit([this](const auto& what) { Do(what); }, command);
     }
     journal.Append(std::exchange(records, {}));
+    AnswerClaims();
   }
 
   void Do(const Record&) {}
 
+  // --- A shared sweep (joined_sweep.h)
+  void Do(const ClaimStage& claim) { claims.push_back(claim); }
+
+  // One after the other: what comes of an answer may be the next claim. Not before all that was heard is handled: the
+  // claim may be for what is finished by then.
+  void AnswerClaims() {
+    if (std::exchange(claims_wait, true)) return;
+    while (!claims.empty()) {
+      const ClaimStage claim = claims.front();
+      claims.pop_front();
+      JoinedSweep::Answer answer{{}, {claim.stage, std::nullopt}, ""};
+      try {
+        answer = options.joined->ClaimStage(claim.stage, claim.least);
+      } catch (const IoError& error) {
+        display.Always(error.what());
+        RequestStop("no trial can be claimed");
+      }
+      for (const Event& event : answer.heard) Handle(event);
+      taken_from = answer.taken_from;
+      Handle(answer.claim);
+      taken_from.clear();
+    }
+    claims_wait = false;
+  }
+
+  void Hear(const std::vector<Event>& events) {
+    claims_wait = true;
+    for (const Event& event : events) {
+      if (const auto* lost = std::get_if<LeaseLost>(&event))
+        display.Always(fmt::format("{} is run by another launcher now: this one was silent for too long",
+                                   lost->stage.value()));
+      Handle(event);
+    }
+    claims_wait = false;
+    AnswerClaims();
+  }
+
+  void Do(const ReleaseStage& release) { options.joined->ReleaseStage(release.stage, release.attempt); }
+
+  void LookAtOthers() {
+    if (options.joined != nullptr) Hear(options.joined->Look());
+  }
+
   void Do(const StartAttempt& start) {
     files.CreateDirectories(workspace.Trial(start.stage.value()));
     // Whole or not there, but not synced: after a power cut every attempt's start writes it anew.
-    const std::string config = workspace.TrialConfig(start.stage.value()), temporary = fmt::format("{}.tmp-{}", config, ::getpid());
+    const std::string config = workspace.TrialConfig(start.stage.value()), temporary = fmt::format("{}.tmp-{}-{}", config, start.attempt.value(), ::getpid());
     files.WriteFile(temporary, options.config_toml(start.stage, start.micro_batch_divisor));
     files.Rename(temporary, config);
     const auto [at, is_new] = live.insert_or_assign(start.stage, Live(Gang(start.attempt, start.slots)));
+    at->second.taken_from = taken_from;
     // The node of rank 0 first: it gets the trial's lock, which may take long, and picks the folder.
     StartOn(start.stage, at->second, start.slots.front().node);
   }
@@ -104,7 +154,11 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     std::vector<int> slots;
     for (const int rank : ranks) slots.push_back(attempt.gang.SlotOf(rank));
     attempt.gang.OnStarted(node);
+    const std::string fence =
+        options.joined == nullptr ? "" : options.joined->FenceOf(stage, attempt.gang.attempt());
     Send(node, {{message::kType, message::kStart},
+                {"fence", fence},
+                {"taken_from", attempt.taken_from},
                 {"stage", stage.value()},
                 {"attempt", attempt.gang.attempt().value()},
                 {"ranks", ranks},
@@ -130,7 +184,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
 
   void Do(const EndSweep& end) {
     timer.cancel();
-    files.Remove(workspace.Live(options.sweep));
+    files.Remove(LivePath());
     bool clean = true;
     for (const auto& [id, node] : nodes) clean = clean && !node.lost;
     for (const auto& [id, node] : nodes) Send(id, {{message::kType, message::kEnd}, {"clean", clean}});
@@ -202,6 +256,11 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     if (ended == nullptr || !ended->gang.over()) return;
     const AttemptVerdict verdict = ended->gang.Verdict();
     live.erase(stage);
+    if (options.joined != nullptr && !options.joined->Holds(stage, attempt)) {
+      // What it says is of no use: another attempt counts. If it has sealed its result before, the other one has found it.
+      Handle(LeaseLost{stage, attempt});
+      return OnEnded({stage, attempt, control::kFailed, cause::kLostLease, verdict.message, ""});
+    }
     OnEnded({stage, attempt, verdict.outcome, verdict.cause, verdict.message, verdict.summary});
   }
 
@@ -319,6 +378,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   }
 
   void Tick() {
+    LookAtOthers();  // first: this process may have stood still
     const double now = clock.Monotonic();
     const double gap = now - std::exchange(last_tick, now);
     for (auto& [id, node] : nodes) {
@@ -344,7 +404,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   // A workspace that cannot be read or written for a moment must not end the sweep for a wish or a view.
   void ObeyRequests() {
     try {
-      for (const auto& [path, asked] : ReadRequests(files, workspace, options.sweep, options.launcher)) {
+      for (const auto& [path, asked] : ReadRequests(files, options.directory + "/requests", options.launcher)) {
         Obey(asked);
         files.Remove(path);
         if (core.ended()) return;
@@ -370,6 +430,8 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     }
   }
 
+  std::string LivePath() const { return options.directory + "/live.json"; }
+
   void WriteLive() {
     LiveView view;
     view.fraction = Fraction();
@@ -385,7 +447,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       view.running.push_back(last);
     }
     try {
-      WriteLiveView(files, workspace, options.sweep, view);
+      WriteLiveView(files, LivePath(), view);
     } catch (const IoError& error) {
       LogWarning("the live view cannot be written: {}", error.what());
     }
@@ -441,6 +503,9 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   std::map<StageId, Live> live;
   std::map<StageId, LiveTrial> last_progress;
   double last_tick = 0, next_look = 0;
+  std::deque<ClaimStage> claims;  // not answered yet
+  bool claims_wait = false;
+  std::string taken_from;         // of the claim that is being answered
 };
 
 Coordinator::Coordinator(boost::asio::io_context& loop, std::vector<Link*> links, FileSystem& files,
@@ -464,6 +529,7 @@ void Coordinator::Start(std::function<void(int, bool)> on_end) {
         [raw = impl_.get()](NodeId from, const nlohmann::json& message) { raw->OnMessage(from, message); });
     remote = true;  // the first link is the one within this process
   }
+  if (impl.options.joined != nullptr) impl.Hear(impl.options.joined->RunningElsewhere());
   for (const auto& [id, node] : impl.nodes)
     impl.Send(id, {{message::kType, message::kWelcome},
                    {"workspace", impl.workspace.root()},

@@ -15,6 +15,7 @@
 #include "cluster/base/file_system.h"
 #include "launcher/core.h"
 #include "launcher/display.h"
+#include "launcher/joined_sweep.h"
 #include "launcher/journal.h"
 #include "launcher/link.h"
 #include "launcher/sweep_lock.h"
@@ -25,6 +26,8 @@ namespace headsweep {
 
 struct CoordinatorOptions {
   std::string sweep;
+  std::string directory;           // this launcher's own, with live.json and requests/; "" = the sweep's
+  JoinedSweep* joined = nullptr;   // the other launchers, if the sweep is shared; outlives the coordinator
   int threads = 1;             // of one trainer
   std::string device = "cpu";  // "cuda": a slot is a GPU
   std::string metric = "perplexity_per_word";  // of an evaluation: what early stopping compares

@@ -108,7 +108,7 @@ int Core::FindLive(const StageId& stage, Attempt attempt) const {
   const auto it = index_.find(stage);
   if (it == index_.end()) return -1;
   const Entry& entry = At(it->second);
-  return entry.run != Run::kNone && entry.status.attempt == attempt ? it->second : -1;
+  return IsLive(it->second) && entry.status.attempt == attempt ? it->second : -1;
 }
 
 // --- Nodes
@@ -138,7 +138,10 @@ void Core::On(const NodeLost& event) {
     if (std::erase_if(slots, [&](const SlotId& s) { return s.node == event.node; }) == 0) continue;
     const std::string message =
         fmt::format("node {} ({}) was lost: {}", event.node.value(), host, event.reason);
-    if (slots.empty()) {
+    if (At(stage).run == Run::kClaiming) {
+      Unclaim(stage);
+      MakeReady(stage, 0);
+    } else if (slots.empty()) {
       if (At(stage).run == Run::kKilling) At(stage).kill_cause = cause::kLostNode;
       Fail(stage, cause::kLostNode,
            {plan_[static_cast<std::size_t>(stage)].id, At(stage).status.attempt, control::kFailed, "",
@@ -209,10 +212,15 @@ void Core::Finish(int stage, StageState state, const AttemptEnded& event) {
   RecordEvent(journal::kAttemptEnded, stage,
               {{"outcome", event.outcome}, {"message", event.message}, {"summary", event.summary}});
   ReleaseSlots(stage, cause::kStopped, true);
-  entry.status.summary = event.summary;
   entry.status.message = event.message;
-  entry.status.cause.clear();
   entry.status.step = entry.status.steps;
+  Conclude(stage, state, event.summary);
+}
+
+void Core::Conclude(int stage, StageState state, const std::string& summary) {
+  Entry& entry = At(stage);
+  entry.status.summary = summary;
+  entry.status.cause.clear();
   any_finished_ = true;
   Enter(stage, state);
   for (const int child : entry.children) {
@@ -256,6 +264,8 @@ void Core::Fail(int stage, const std::string& reported, const AttemptEnded& even
   entry.status.cause = cause;
   entry.status.message = event.message;
   entry.status.step = entry.checkpoint_step;
+  entry.status.attempt = std::max(entry.status.attempt, entry.status.elsewhere);
+  if (entry.result_elsewhere) return Conclude(stage, *entry.result_elsewhere, entry.status.summary);
 
   if (given_up) {
     entry.status.message = entry.given_up;
@@ -327,6 +337,7 @@ void Core::ReleaseSlots(int stage, const std::string& cause, bool praise) {
   entry.run = Run::kNone;
   SetAlarm(stage, std::nullopt);
   running_.erase(stage);
+  if (policy_.shared) Emit(ReleaseStage{plan_[static_cast<std::size_t>(stage)].id, entry.status.attempt});
 }
 
 void Core::Enter(int stage, StageState state) {
@@ -431,6 +442,7 @@ void Core::Stop(int stage) {
 
 void Core::Kill(int stage, const std::string& cause, const std::string& reason) {
   Entry& entry = At(stage);
+  if (entry.run == Run::kClaiming) return;  // its answer finds the sweep closed
   if (entry.run != Run::kKilling) entry.kill_cause = cause;
   entry.run = Run::kKilling;
   SetAlarm(stage, now_ + policy_.stop_grace_seconds);

@@ -14,6 +14,10 @@
 // Gangs. The stage at the head of the queue gets the next slots that come free until it fits. Meanwhile a smaller one may pass
 // it only if it should be done before that, and at most as many do as there are slots.
 //
+// Several launchers on one sweep (CorePolicy::shared; LEASES.md). Each has a core of its own. Before a stage is started, its
+// lease is claimed (ClaimStage, ClaimAnswered); what the others record is heard (HeardOf), so that all cores come to the same
+// view; a stage that runs elsewhere is ready here, but in no queue until its attempt there is over.
+//
 // Every event costs O(log stages + running attempts) at most, plus O(1) for every command and every stage it skips.
 #pragma once
 
@@ -78,9 +82,14 @@ struct PauseRequested { bool paused = true; std::string by; };
 // Failed stages are tried again with a fresh budget, and what was skipped because of them waits again. Empty: all that failed. One
 // that was stopped early goes on if it is named, and is not stopped early again.
 struct RetryRequested { std::vector<StageId> stages; std::string by; };
+// Of a shared sweep only:
+struct ClaimAnswered { StageId stage; std::optional<Attempt> attempt; };  // of ClaimStage; nothing: somebody else has the stage
+struct HeardOf { JournalEvent event; };  // what another launcher has recorded, in the order of its journal
+struct LeftBehind { StageId stage; Attempt attempt; };  // of another launcher, which is gone: that attempt is over
+struct LeaseLost { StageId stage; Attempt attempt; };   // another launcher has taken over what runs here
 struct Tick {};                                // time passed; see `now`. At least every few seconds
 using Event = std::variant<NodeJoined, NoSlots, NodeLost, AttemptProgressed, AttemptCheckpointed, AttemptEvaluated, AttemptEnded,
-                           StopRequested, PauseRequested, RetryRequested, Tick>;
+                           StopRequested, PauseRequested, RetryRequested, ClaimAnswered, HeardOf, LeftBehind, LeaseLost, Tick>;
 
 // --- Commands -------------------------------------------------------------------------------------------------------------
 struct Record { JournalEvent event; };         // append to the journal before anything else of this call is done
@@ -92,9 +101,12 @@ struct StartAttempt {
 };
 struct StopAttempt { StageId stage; Attempt attempt; };                      // ask to checkpoint and leave
 struct KillAttempt { StageId stage; Attempt attempt; std::string reason; };  // its end is still reported by AttemptEnded
+// Of a shared sweep only:
+struct ClaimStage { StageId stage; Attempt least; };      // for an attempt with at least that number; ClaimAnswered is the answer
+struct ReleaseStage { StageId stage; Attempt attempt; };  // the attempt is over and recorded: give its lease back
 struct Notice { std::string text; };           // for the log: a decision that a person may wonder about
 struct EndSweep { int exit_code = 0; std::string reason; };                  // nothing runs any more
-using Command = std::variant<Record, StartAttempt, StopAttempt, KillAttempt, Notice, EndSweep>;
+using Command = std::variant<Record, StartAttempt, StopAttempt, KillAttempt, ClaimStage, ReleaseStage, Notice, EndSweep>;
 
 struct CorePolicy {
   double hang_floor_seconds = 120;  // no progress for max(hang_factor * median step time, floor) -> killed, retried
@@ -106,6 +118,7 @@ struct CorePolicy {
   int slot_failure_limit = 3;       // that many different stages in a row fail on one slot: it is left out …
   double quarantine_seconds = 600;  // … for that long; then the next attempt there is the probe
   EarlyStoppingRule early_stopping;
+  bool shared = false;              // with other launchers: stages are claimed
 };
 
 struct StageStatus {
@@ -115,6 +128,7 @@ struct StageStatus {
   std::int64_t step = 0, steps = 0;
   double started_at = 0;            // `now` of the start
   int failures = 0;                 // charged against retries
+  Attempt elsewhere;                // another launcher runs this attempt; value 0 = no
   std::string cause, message, summary;
 };
 
@@ -150,7 +164,8 @@ class Core {
   void CheckInvariants() const;     // aborts on a violation; called by tests after every event
 
  private:
-  enum class Run { kNone, kRunning, kStopping, kKilling };  // what the live attempt of a stage has been told
+  // What the live attempt of a stage has been told. kClaiming: there is none yet, but its slots are kept.
+  enum class Run { kNone, kClaiming, kRunning, kStopping, kKilling };
   enum class Phase { kOpen, kStopping, kKilling };          // of the sweep
 
   struct Entry {
@@ -170,6 +185,7 @@ class Core {
     int futile = 0;                  // free retries in a row without a step done
     std::string given_up;            // why it is to be stopped early; "": it is not
     bool spared = false;             // a person wants it done: never stopped early again
+    std::optional<StageState> result_elsewhere;  // kFinished or kDiverged, heard while an attempt still ran here
   };
 
   // core_replay.cc
@@ -199,6 +215,7 @@ class Core {
   void On(const Tick& event);
   int FindLive(const StageId& stage, Attempt attempt) const;  // position in the plan, or -1
   void Finish(int stage, StageState state, const AttemptEnded& event);
+  void Conclude(int stage, StageState state, const std::string& summary);  // it has a result: what follows from that
   void Fail(int stage, const std::string& cause, const AttemptEnded& event);
   void GiveUp(int stage, const std::string& cause, const std::string& message);
   void Drop(int stage, StageState state);  // kSkipped or kEarlyStopped, and all behind it
@@ -208,12 +225,27 @@ class Core {
   void Stop(int stage);
   void Kill(int stage, const std::string& cause, const std::string& reason);
   void SetAlarm(int stage, std::optional<double> time);
+  // core_shared.cc
+  void On(const ClaimAnswered& event);
+  void On(const HeardOf& event);
+  void On(const LeftBehind& event);
+  void On(const LeaseLost& event);
+  void HearValue(int stage, const JournalEvent& event);
+  void HearStart(int stage, Attempt attempt);
+  void HearEnd(int stage, const JournalEvent& event);
+  void HearResult(int stage, StageState state, const std::string& summary);
+  void Reopen(int stage, double delay);  // its attempt elsewhere is over: ready, or early-stopped
+  void Unclaim(int stage);           // the slots of a claim that came to nothing; the stage is ready, in no queue
+  void LoseLease(int stage);
+  bool IsLive(int stage) const { return At(stage).run != Run::kNone && At(stage).run != Run::kClaiming; }
   // core_schedule.cc
   void Ring();                       // alarms, delays and quarantines that are due
   void MakeReady(int stage, double delay);
   ReadyQueue::Entry QueueEntry(int stage) const;
   void StartReady();
+  void Unqueue(int stage);           // it stays ready
   void Start(const ReadyQueue::Entry& entry);
+  void Begin(int stage, Attempt attempt);  // on the slots that the stage has
   double WaitFor(int slots) const;   // slot time until that many are free, by estimate
   double RemainingFlops(int stage) const;
   void EndIfDone();

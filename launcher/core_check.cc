@@ -21,14 +21,15 @@ void Core::CheckInvariants() const {
                         runs == !entry.status.slots.empty() && runs == entry.alarm.has_value(),
                     "stage {} is {} but its attempt says otherwise", id, ToString(state));
     HEADSWEEP_CHECK(
-        !runs || (entry.status.attempt.value() >= 1 &&
+        !runs || ((entry.status.attempt.value() >= 1 || entry.run == Run::kClaiming) &&
                   (entry.run == Run::kKilling || static_cast<int>(entry.status.slots.size()) == spec.slots)),
         "stage {} runs on {} slots of {}", id, entry.status.slots.size(), spec.slots);
     HEADSWEEP_CHECK(!runs || phase_ == Phase::kOpen || entry.run != Run::kRunning,
                     "stage {} was not asked to stop", id);
-    HEADSWEEP_CHECK((state == StageState::kReady) == (entry.queued != entry.delayed_until.has_value()),
-                    "stage {} is {} but queued {} times", id, ToString(state),
-                    static_cast<int>(entry.queued) + static_cast<int>(entry.delayed_until.has_value()));
+    const int queues = static_cast<int>(entry.queued) + static_cast<int>(entry.delayed_until.has_value());
+    const bool elsewhere = entry.status.elsewhere > Attempt(0);
+    HEADSWEEP_CHECK(queues == (state == StageState::kReady && !elsewhere ? 1 : 0), "stage {} is {}{} but queued {} times",
+                    id, ToString(state), elsewhere ? " elsewhere" : "", queues);
     switch (state) {
       case StageState::kWaiting:
         HEADSWEEP_CHECK(

@@ -24,6 +24,7 @@ void Core::Ring() {
       case Run::kKilling:
         Kill(stage, At(stage).kill_cause, "still there after the last kill");
         break;
+      case Run::kClaiming:
       case Run::kNone:
         HEADSWEEP_CHECK(false, "an alarm of a stage that does not run");
     }
@@ -44,6 +45,7 @@ void Core::Ring() {
 void Core::MakeReady(int stage, double delay) {
   Enter(stage, StageState::kReady);
   Entry& entry = At(stage);
+  if (entry.status.elsewhere > Attempt(0)) return;
   if (delay > 0) {
     entry.delayed_until = now_ + delay;
     delayed_.insert({*entry.delayed_until, stage});
@@ -51,6 +53,15 @@ void Core::MakeReady(int stage, double delay) {
     entry.queued = true;
     queue_.Insert(QueueEntry(stage));
   }
+}
+
+void Core::Unqueue(int stage) {
+  Entry& entry = At(stage);
+  if (entry.queued) queue_.Erase(QueueEntry(stage));
+  entry.queued = false;
+  if (entry.delayed_until) delayed_.erase({*entry.delayed_until, stage});
+  entry.delayed_until.reset();
+  if (reserved_for_ == stage) reserved_for_ = -1;
 }
 
 ReadyQueue::Entry Core::QueueEntry(int stage) const {
@@ -88,20 +99,27 @@ void Core::StartReady() {
 void Core::Start(const ReadyQueue::Entry& next) {
   const int stage = next.stage;
   Entry& entry = At(stage);
-  queue_.Erase(next);
-  entry.queued = false;
-  if (reserved_for_ == stage) reserved_for_ = -1;
-
+  Unqueue(stage);
   const StageSpec& spec = plan_[static_cast<std::size_t>(stage)];
-  entry.status.attempt = Attempt(entry.status.attempt.value() + 1);
   entry.status.slots = pool_.Take(spec.slots);
+  running_.insert(stage);
+  Enter(stage, StageState::kRunning);
+  const Attempt following(entry.status.attempt.value() + 1);
+  if (!policy_.shared) return Begin(stage, following);
+  entry.run = Run::kClaiming;
+  SetAlarm(stage, std::numeric_limits<double>::infinity());
+  Emit(ClaimStage{spec.id, following});
+}
+
+void Core::Begin(int stage, Attempt attempt) {
+  Entry& entry = At(stage);
+  const StageSpec& spec = plan_[static_cast<std::size_t>(stage)];
+  entry.status.attempt = attempt;
   entry.status.started_at = last_now_;
   entry.status.step = entry.step_at_start = entry.checkpoint_step;
   entry.run = Run::kRunning;
   entry.watch = HangWatch(now_);
   SetAlarm(stage, entry.watch.Deadline(policy_.hang_factor, policy_.hang_floor_seconds));
-  running_.insert(stage);
-  Enter(stage, StageState::kRunning);
 
   std::string hosts, slots;
   for (const SlotId& slot : entry.status.slots) {

@@ -11,7 +11,8 @@ namespace headsweep {
 Verdict VerdictOn(std::string_view cause) {
   if (cause == control::kCauseConfiguration) return Verdict::kGiveUp;
   if (cause == control::kCauseInputOutput) return Verdict::kPauseSweep;
-  if (cause == cause::kStopped || cause == cause::kLostNode || cause == cause::kEarlyStopped)
+  if (cause == cause::kStopped || cause == cause::kLostNode || cause == cause::kLostLease ||
+      cause == cause::kEarlyStopped)
     return Verdict::kRetryFree;
   return Verdict::kRetryCharged;
 }

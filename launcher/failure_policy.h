@@ -12,6 +12,7 @@ inline constexpr const char* kSignal = "signal";  // killed, or crashed
 inline constexpr const char* kExit = "exit";      // ended without a word
 inline constexpr const char* kHang = "hang";      // no progress for too long; killed by the core
 inline constexpr const char* kLostNode = "lost-node";
+inline constexpr const char* kLostLease = "lost-lease";  // another launcher of the sweep took the stage over
 inline constexpr const char* kStopped = "stopped";  // ended because it was asked to, or pre-empted
 inline constexpr const char* kEarlyStopped = "early-stopped";  // others do better (early_stopping.h)
 }  // namespace cause
@@ -26,7 +27,8 @@ enum class Verdict {
 //   cause                              verdict         because
 //   configuration                      kGiveUp         the same configuration fails the same way
 //   input-output                       kPauseSweep     the disk is full for everybody
-//   stopped, lost-node, early-stopped  kRetryFree      the machine's doing, or ours
+//   stopped, lost-node, lost-lease,
+//   early-stopped                      kRetryFree      the machine's doing, or ours
 //   out-of-memory                      kRetryCharged   with micro-batches of half the size
 //   signal, exit, error, device, hang,
 //   peer                               kRetryCharged

@@ -58,6 +58,26 @@ JournalHistory ReadJournal(const FileSystem& files, const std::string& path) {
   return history;
 }
 
+std::vector<JournalEvent> JournalTail::Read(const FileSystem& files) {
+  std::vector<JournalEvent> events;
+  std::string bytes;
+  try {
+    bytes = files.ReadFrom(path_, offset_);
+  } catch (const IoError& error) {
+    if (error.error_number() == ENOENT || error.error_number() == ESTALE) return events;
+    throw;
+  }
+  std::size_t begin = 0;
+  for (std::size_t newline; (newline = bytes.find('\n', begin)) != std::string::npos; begin = newline + 1) {
+    auto event = ParseJournalLine(std::string_view(bytes).substr(begin, newline + 1 - begin));
+    if (!event) break;
+    TakeBatch(*event);
+    events.push_back(std::move(*event));
+  }
+  offset_ += static_cast<std::int64_t>(begin);
+  return events;
+}
+
 Journal::Journal(FileSystem& files, const std::string& path, const Clock& clock)
     : clock_(clock), history_(ReadJournal(files, path)), path_(path) {
   if (history_.torn) {

@@ -29,6 +29,19 @@ struct JournalHistory {
 // that was complete once (whole lines of a later append follow): names the line and says what to do.
 JournalHistory ReadJournal(const FileSystem& files, const std::string& path);
 
+// Another launcher's journal, read on as it grows (LEASES.md).
+class JournalTail {
+ public:
+  explicit JournalTail(std::string path) : path_(std::move(path)) {}
+  // The whole lines that were appended since the last call; an absent file has none. A line that is not whole yet is read
+  // later. Throws IoError.
+  std::vector<JournalEvent> Read(const FileSystem& files);
+
+ private:
+  std::string path_;
+  std::int64_t offset_ = 0;
+};
+
 class Journal {
  public:
   // Reads the history, cuts a torn tail off, and opens for appending. The file exists durably when this

@@ -1,10 +1,12 @@
 #include "launcher/live_view.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "cluster/base/errors.h"
 #include "launcher/messages.h"
+#include "launcher/progress_model.h"
 
 namespace headsweep {
 
@@ -15,8 +17,33 @@ const LiveTrial* LiveView::Find(const std::string& stage, int attempt) const {
   return nullptr;
 }
 
-void WriteLiveView(FileSystem& files, const Workspace& workspace, const std::string& sweep,
-                   const LiveView& view) {
+LiveView Combine(const std::vector<LiveView>& views) {
+  if (views.size() == 1) return views.front();
+  LiveView all;
+  double speed = 0;  // in sweeps per second
+  all.paused = true;
+  for (const LiveView& view : views) {
+    all.time = std::max(all.time, view.time);
+    if (view.fraction >= all.fraction) {
+      all.fraction = view.fraction;
+      all.line = view.line;
+    }
+    if (view.seconds_left && *view.seconds_left > 0) speed += 1 / *view.seconds_left;
+    all.slots += view.slots;
+    all.busy_slots += view.busy_slots;
+    all.paused &= view.paused;
+    all.stopping |= view.stopping;
+    all.running.insert(all.running.end(), view.running.begin(), view.running.end());
+  }
+  if (speed > 0) all.seconds_left = 1 / speed;
+  // "12/70 stages" of the one that has seen the most; what follows is of all.
+  all.line = fmt::format("{}, {} launchers run {} trials, {:.0f} %", all.line.substr(0, all.line.find(',')), views.size(),
+                         all.running.size(), 100 * all.fraction);
+  if (all.seconds_left) all.line += ", ETA " + FormatDuration(*all.seconds_left);
+  return all;
+}
+
+void WriteLiveView(FileSystem& files, const std::string& path, const LiveView& view) {
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   nlohmann::json json = {
@@ -38,17 +65,16 @@ void WriteLiveView(FileSystem& files, const Workspace& workspace, const std::str
                                {"loss", trial.loss},
                                {"tokens_per_second", trial.tokens_per_second}});
   }
-  const std::string path = workspace.Live(sweep), temporary = path + ".tmp";
+  const std::string temporary = path + ".tmp";
   files.WriteFile(temporary, message::Format(json) + "\n");
   files.Rename(temporary, path);
 }
 
-std::optional<LiveView> ReadLiveView(const FileSystem& files, const Workspace& workspace,
-                                     const std::string& sweep) {
+std::optional<LiveView> ReadLiveView(const FileSystem& files, const std::string& path) {
   nlohmann::json json;
   try {
-    if (!files.Exists(workspace.Live(sweep))) return std::nullopt;
-    json = nlohmann::json::parse(files.ReadFile(workspace.Live(sweep)), nullptr, /*allow_exceptions=*/false);
+    if (!files.Exists(path)) return std::nullopt;
+    json = nlohmann::json::parse(files.ReadFile(path), nullptr, /*allow_exceptions=*/false);
   } catch (const IoError&) {  // removed in between
     return std::nullopt;
   }

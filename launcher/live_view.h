@@ -1,4 +1,5 @@
-// LiveView: what a running sweep looks like at this moment, in <workspace>/sweeps/<name>/live.json: rewritten
+// LiveView: what a running sweep looks like at this moment, in <workspace>/sweeps/<name>/live.json (of a launcher
+// that shares its sweep: launchers/<id>/live.json): rewritten
 // about once a second by the coordinator, for `headsweep watch` and `status` on any machine that sees the
 // workspace. Not durable and not the truth: that is the journal. One JSON object:
 //   time         unix seconds of the writer's clock
@@ -15,7 +16,6 @@
 #include <vector>
 
 #include "cluster/base/file_system.h"
-#include "launcher/workspace.h"
 
 namespace headsweep {
 
@@ -39,12 +39,14 @@ struct LiveView {
   const LiveTrial* Find(const std::string& stage, int attempt) const;
 };
 
+// Of several launchers of one sweep (at least one view): what they do together. Each counts the whole sweep, but sees only its
+// own trials run; the time left is what their speeds add up to.
+LiveView Combine(const std::vector<LiveView>& views);
+
 // Replaces the file in one step. Throws IoError.
-void WriteLiveView(FileSystem& files, const Workspace& workspace, const std::string& sweep,
-                   const LiveView& view);
+void WriteLiveView(FileSystem& files, const std::string& path, const LiveView& view);
 
 // nullopt: there is none that can be read.
-std::optional<LiveView> ReadLiveView(const FileSystem& files, const Workspace& workspace,
-                                     const std::string& sweep);
+std::optional<LiveView> ReadLiveView(const FileSystem& files, const std::string& path);
 
 }  // namespace headsweep

@@ -5,9 +5,10 @@
 // coordinator -> agent
 //   welcome     {workspace, sweep, threads, device} first of all; the agent answers with join. device: of the
 //               trials, "cuda" (slots are GPUs) or "cpu"
-//   start       {stage, attempt, ranks: [rank], slots: [index], world, directory}
+//   start       {stage, attempt, ranks: [rank], slots: [index], world, directory, fence, taken_from}
 //               trials/<id>/config.toml is written. The node of rank 0 first (directory 0: it picks the attempt's
-//               folder); the others of a gang once that one has said launched
+//               folder); the others of a gang once that one has said launched. fence: of a shared sweep, what the
+//               attempt seals through; taken_from: the launcher that had the trial and is gone, or ""
 //   stop        {stage, attempt}                   checkpoint and leave
 //   kill        {stage, attempt, reason}           reason: attempt_outcome.h, or the core's
 //   rendezvous  {stage, attempt, key, value}       for the trial's processes on that node; see trainer/collective.h

@@ -6,6 +6,7 @@
 #include "cluster/base/errors.h"
 #include "data/corpus.h"
 #include "launcher/journal.h"
+#include "launcher/roster.h"
 #include "sweeps/cost.h"
 
 namespace headsweep {
@@ -114,10 +115,17 @@ std::string PlannedSweep::ConfigToml(const std::string& stage, int divisor) cons
 }
 
 Sweep LoadKeptSweep(const Workspace& workspace, const FileSystem& files, const std::string& name) {
+  std::vector<std::string> journals = {workspace.Journal(name)};
+  for (const LauncherCard& card : ReadRoster(files, workspace, name)) journals.push_back(JournalOf(card.directory));
   std::string file = workspace.SweepToml(name);
-  for (const JournalEvent& event : ReadJournal(files, workspace.Journal(name)).events) {
-    const auto field = event.fields.find("file");
-    if (event.type == journal::kSweepStarted && field != event.fields.end()) file = field->second;
+  double latest = 0;
+  for (const std::string& journal : journals) {
+    for (const JournalEvent& event : ReadJournal(files, journal).events) {
+      const auto field = event.fields.find("file");
+      if (event.type != journal::kSweepStarted || field == event.fields.end() || event.time < latest) continue;
+      latest = event.time;
+      file = field->second;
+    }
   }
   return Sweep::Parse(files.ReadFile(workspace.SweepToml(name)), file);
 }

@@ -30,11 +30,10 @@ std::optional<Request> Parse(const std::string& content) {
 
 }  // namespace
 
-std::string WriteRequest(FileSystem& files, const Workspace& workspace, const std::string& sweep,
-                         const Request& request) {
-  files.CreateDirectories(workspace.Requests(sweep));
+std::string WriteRequest(FileSystem& files, const std::string& directory, const Request& request) {
+  files.CreateDirectories(directory);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const std::string path = fmt::format("{}/{:020d}-{}-{}.json", workspace.Requests(sweep),
+  const std::string path = fmt::format("{}/{:020d}-{}-{}.json", directory,
                                        std::chrono::duration_cast<std::chrono::microseconds>(now).count(),
                                        ThisProcess().host, ::getpid());
   const nlohmann::json json = {{"type", request.type},
@@ -45,11 +44,9 @@ std::string WriteRequest(FileSystem& files, const Workspace& workspace, const st
   return path;
 }
 
-std::vector<std::pair<std::string, Request>> ReadRequests(FileSystem& files, const Workspace& workspace,
-                                                          const std::string& sweep,
+std::vector<std::pair<std::string, Request>> ReadRequests(FileSystem& files, const std::string& directory,
                                                           const LockOwner& launcher) {
   std::vector<std::pair<std::string, Request>> requests;
-  const std::string directory = workspace.Requests(sweep);
   if (!files.Exists(directory)) return requests;
   std::vector<std::string> names = files.List(directory);
   std::sort(names.begin(), names.end());
@@ -66,12 +63,10 @@ std::vector<std::pair<std::string, Request>> ReadRequests(FileSystem& files, con
   return requests;
 }
 
-bool AwaitAnswer(const FileSystem& files, const Workspace& workspace, const std::string& sweep,
-                 const std::string& path, double timeout_seconds) {
+bool AwaitAnswer(const FileSystem& files, const LockOwner& launcher, const std::string& path, double timeout_seconds) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
   while (files.Exists(path)) {
-    const std::optional<LockOwner> owner = ReadSweepLock(workspace.Lock(sweep));
-    const bool gone = !owner || StateOf(*owner, ThisProcess()) == OwnerState::kDead;
+    const bool gone = StateOf(launcher, ThisProcess()) == OwnerState::kDead;
     if (gone || std::chrono::steady_clock::now() > deadline) return !files.Exists(path);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }

@@ -1,5 +1,6 @@
 // Requests: what people ask of a launcher that runs, from any machine that sees the workspace. A request is a
-// file in <workspace>/sweeps/<name>/requests, written durably by `headsweep cancel`, `pause`, `continue` or
+// file in the launcher's directory of requests, <workspace>/sweeps/<name>/requests (of a launcher that shares its sweep:
+// launchers/<id>/requests), written durably by `headsweep cancel`, `pause`, `continue` or
 // `retry`, read by the coordinator about once a second, and removed once its consequences are in the journal.
 // Names order them by time. A request is addressed to one launcher: the next one does not obey what was asked
 // of its predecessor. Delivery is at least once: a launcher that dies between acting and removing leaves a
@@ -32,21 +33,18 @@ struct Request {
   LockOwner launcher;               // to whom it is addressed
 };
 
-// Returns the file's path, for AwaitAnswer. Throws IoError.
-std::string WriteRequest(FileSystem& files, const Workspace& workspace, const std::string& sweep,
-                         const Request& request);
+// directory: of requests; made if it is not there. Returns the file's path, for AwaitAnswer. Throws IoError.
+std::string WriteRequest(FileSystem& files, const std::string& directory, const Request& request);
 
 // Requests to `launcher`, oldest first, each with its path; what is addressed to another launcher, or is no
 // request, is removed. Does nothing but one failed look-up when there never was a request. The caller removes
 // what it has acted on.
-std::vector<std::pair<std::string, Request>> ReadRequests(FileSystem& files, const Workspace& workspace,
-                                                          const std::string& sweep,
+std::vector<std::pair<std::string, Request>> ReadRequests(FileSystem& files, const std::string& directory,
                                                           const LockOwner& launcher);
 
 // Waits until the launcher has removed the request, at most timeout_seconds. False: it has not, or it is
-// gone.
-bool AwaitAnswer(const FileSystem& files, const Workspace& workspace, const std::string& sweep,
-                 const std::string& path, double timeout_seconds);
+// known to be dead.
+bool AwaitAnswer(const FileSystem& files, const LockOwner& launcher, const std::string& path, double timeout_seconds);
 
 // "anna on login1".
 std::string ThisUser();

@@ -21,6 +21,9 @@
 #include "data/corpus.h"
 #include "launcher/agent.h"
 #include "launcher/coordinator.h"
+#include "launcher/history.h"
+#include "launcher/joined_sweep.h"
+#include "launcher/joining.h"
 #include "launcher/messages.h"
 #include "launcher/mpi_link.h"
 #include "launcher/planned_sweep.h"
@@ -143,19 +146,28 @@ class Session {
     for (const Diagnostic& warning : planned_->plan.warnings) display_.Line("warning: " + ToString(warning));
     const std::string& name = planned_->plan.name;
     files_.CreateDirectories(workspace_.SweepDirectory(name));
-    std::optional<SweepLock> lock(std::in_place, workspace_.Lock(name), options_.take_over);
-    if (lock->predecessor())
-      display_.Line(fmt::format(
-          "the launcher before (process {} on {}) ended without a word; going on from its journal",
-          lock->predecessor()->pid, lock->predecessor()->host));
-    KeepSweepFile();
-    launcher_ = lock->owner();
+    std::optional<SweepLock> lock;
+    if (options_.join) {
+      membership_ = JoinSweep(files_, workspace_, name, planned_->sweep.text(), HowToJoin());
+      launcher_ = membership_->card().process;
+    } else {
+      lock.emplace(workspace_.Lock(name), options_.take_over);
+      if (lock->predecessor())
+        display_.Line(fmt::format(
+            "the launcher before (process {} on {}) ended without a word; going on from its journal",
+            lock->predecessor()->pid, lock->predecessor()->host));
+      RefuseBesideOthers(files_, workspace_, name, HowToJoin());
+      KeepSweepFile();
+      launcher_ = lock->owner();
+    }
     auto [exit_code, clean] = Supervise(agent);
     if (world_ != nullptr) {
       if (ranks_ != nullptr) ranks_->Flush(kFlushTimeout);
       world_->Finish(clean);
     }
-    exit_code = Conclude(exit_code);
+    const bool joined = membership_ != nullptr;
+    membership_.reset();  // nothing more is claimed: the others need not wait for this one
+    exit_code = joined ? ConcludeOnce(exit_code) : Conclude(exit_code);
     if (world_ != nullptr && !clean) {  // MPI's exit handlers would wait for the lost ranks
       lock.reset();
       std::fflush(nullptr);
@@ -172,6 +184,12 @@ class Session {
     return corpus.fingerprint;
   }
 
+  JoinOptions HowToJoin() {
+    return {.lease_seconds = timing_.lease,
+            .take_over = options_.take_over,
+            .say = [this](const std::string& why) { display_.Line(why); }};
+  }
+
   // The workspace's own copy: what `resume`, `status` and `collect` read.
   void KeepSweepFile() {
     const std::string path = workspace_.SweepToml(planned_->plan.name);
@@ -180,10 +198,10 @@ class Session {
     WriteFileDurably(files_, path, text);
   }
 
-  std::map<StageId, std::string> FindDone(const std::vector<JournalEvent>& history) {
+  std::map<StageId, std::string> FindDone(const std::map<std::string, std::string>& recorded) {
     std::vector<std::string> ids;
     for (const auto& [id, position] : planned_->index) ids.push_back(id);
-    const ResultCheck check = CheckResults(workspace_, files_, ids, RecordedResults(history));
+    const ResultCheck check = CheckResults(workspace_, files_, ids, recorded);
     for (const auto& [id, why] : check.damaged)
       display_.Always(fmt::format("result of {} is damaged ({}); moved to {}, it runs again", id, why,
                                   SetAsideDamaged(workspace_, files_, id)));
@@ -203,6 +221,17 @@ class Session {
     return results;
   }
 
+  // The same, of all journals of the sweep. own: this launcher's.
+  std::map<std::string, std::string> AllRecorded(const std::vector<JournalEvent>& own) {
+    const std::string& name = planned_->plan.name;
+    std::map<std::string, std::string> results = RecordedResults(own);
+    std::vector<std::string> others;
+    if (membership_) others.push_back(workspace_.Journal(name));
+    for (const LauncherCard& card : ReadRoster(files_, workspace_, name)) others.push_back(JournalOf(card.directory));
+    for (const std::string& journal : others) results.merge(RecordedResults(ReadJournal(files_, journal).events));
+    return results;
+  }
+
   JournalEvent SweepStarted(bool automatic) const {
     JournalEvent event;
     event.type = journal::kSweepStarted;
@@ -214,22 +243,25 @@ class Session {
                     {"host", HostName()},
                     {"version", HEADSWEEP_VERSION},
                     {"automatic", automatic ? "yes" : "no"}};
+    if (membership_) event.fields["launch"] = membership_->card().launch;
     return event;
   }
 
-  static std::set<std::string> EarlyStopped(const std::vector<JournalEvent>& history) {
-    std::set<std::string> stages;
+  // With the number of the attempt that was.
+  static std::map<std::string, int> EarlyStopped(const std::vector<JournalEvent>& history) {
+    std::map<std::string, int> stages;
     for (const JournalEvent& event : history) {
-      if (event.type == journal::kEarlyStopped) stages.insert(event.stage);
+      if (event.type == journal::kEarlyStopped) stages[event.stage] = event.attempt;
       if (event.type == journal::kRetried) stages.erase(event.stage);
     }
     return stages;
   }
 
-  static JournalEvent Retried(const std::string& stage) {
+  static JournalEvent Retried(const std::string& stage, int attempt) {
     JournalEvent event;
     event.type = journal::kRetried;
     event.stage = stage;
+    event.attempt = attempt;
     event.fields = {{"by", "resume --finish-early-stopped"}};
     return event;
   }
@@ -241,20 +273,23 @@ class Session {
 
   // The event loop, from the first agent to the last trainer.
   End Supervise(const AgentOptions& agent_options) {
-    Journal journal(files_, workspace_.Journal(planned_->plan.name), clock_);
+    const std::string& name = planned_->plan.name;
+    Journal journal(files_, membership_ ? JournalOf(membership_->card().directory) : workspace_.Journal(name), clock_);
     JournalHistory past = journal.TakeHistory();
     if (past.torn)
       display_.Line("the journal's last line was cut off by a crash; nothing that was acted on is missing");
-    const std::map<StageId, std::string> done = FindDone(past.events);
+    std::map<StageId, std::string> done = FindDone(AllRecorded(past.events));
     const char* restarts = std::getenv("SLURM_RESTART_COUNT");
     CorePolicy policy;
     policy.hang_floor_seconds = timing_.hang_floor;
     policy.stop_grace_seconds = timing_.stop_grace;
     policy.early_stopping = planned_->early_stopping();
     policy.automatic_restart = restarts != nullptr && std::atoi(restarts) > 0;
+    std::optional<JoinedSweep> joined;
+    past.events = History(std::move(past.events), policy, joined, done);
     std::vector<JournalEvent> begin = {SweepStarted(policy.automatic_restart)};
     if (options_.finish_early_stopped)
-      for (const std::string& stage : EarlyStopped(past.events)) begin.push_back(Retried(stage));
+      for (const auto& [stage, attempt] : EarlyStopped(past.events)) begin.push_back(Retried(stage, attempt));
     journal.Append(begin);
     past.events.insert(past.events.end(), begin.begin() + 1, begin.end());
     Core core(planned_->Specs(), policy, past.events, done);
@@ -269,6 +304,8 @@ class Session {
     coordinating.metric = planned_->early_stopping().metric;
     coordinating.timing = timing_;
     coordinating.launcher = launcher_;
+    if (joined) coordinating.joined = &*joined;
+    if (membership_) coordinating.directory = membership_->card().directory;
     coordinating.config_toml = [this](const StageId& stage, int divisor) {
       return planned_->ConfigToml(stage.value(), divisor);
     };
@@ -280,7 +317,7 @@ class Session {
     Agent agent(loop_, *to_coordinator, files_, clock_, agent_options);
     Coordinator coordinator(loop_, links, files_, clock_, workspace_, journal, std::move(core), display_,
                             coordinating);
-    StopSignals signals(loop_, [&](const std::string& name) { coordinator.RequestStop(name); });
+    StopSignals signals(loop_, [&](const std::string& signal) { coordinator.RequestStop(signal); });
 
     std::optional<End> end;
     bool agent_ended = false;
@@ -299,7 +336,50 @@ class Session {
     loop_.run();
     looping_ = false;
     HEADSWEEP_CHECK(end.has_value(), "the event loop ended before the sweep");
+    for (const StageSpec& stage : coordinator.core().plan())
+      ended_as_ += fmt::format("{} {}\n", stage.id.value(), ToString(coordinator.core().status(stage.id).state));
     return *end;
+  }
+
+  // What all journals of the sweep say, as one. own: what this launcher's said before.
+  std::vector<JournalEvent> History(std::vector<JournalEvent> own, CorePolicy& policy, std::optional<JoinedSweep>& joined,
+                                    std::map<StageId, std::string>& done) {
+    const std::string& name = planned_->plan.name;
+    if (!membership_) {
+      std::vector<LauncherJournal> shared;
+      for (const LauncherCard& card : ReadRoster(files_, workspace_, name))
+        shared.push_back({card, ReadJournal(files_, JournalOf(card.directory)).events});
+      for (const LauncherJournal& other : shared) FenceOff(workspace_, other);
+      return MergeJournals(std::move(own), shared, "");
+    }
+    policy.shared = true;
+    joined.emplace(files_, clock_, workspace_, name, *membership_, timing_.lease);
+    const std::vector<LauncherJournal> others = joined->ReadJournals();
+    for (const LauncherJournal& other : others)
+      policy.automatic_restart |= other.launcher.launch == membership_->card().launch;  // the same launch, going on
+    // What is sealed, but not recorded yet by a launcher that lives, is that launcher's to record.
+    for (const Event& event : joined->RunningElsewhere()) done.erase(StageId(std::get<HeardOf>(event).event.stage));
+    return MergeJournals(ReadJournal(files_, workspace_.Journal(name)).events, others, membership_->card().launch);
+  }
+
+  // Of several launchers that come to the end of their sweep, one makes results and report.
+  int ConcludeOnce(int exit_code) {
+    if (exit_code == kExitResumable || !options_.report) return Conclude(exit_code);
+    const std::string& name = planned_->plan.name;
+    const std::string made_of = workspace_.SweepDirectory(name) + "/.collected";
+    try {
+      const SweepLock lock(workspace_.SweepDirectory(name) + "/collect.lock");
+      if (!files_.Exists(workspace_.Report(name)) || !files_.Exists(made_of) || files_.ReadFile(made_of) != ended_as_) {
+        const int code = Conclude(exit_code);
+        if (code == exit_code) files_.WriteFile(made_of, ended_as_);
+        return code;
+      }
+    } catch (const ConfigError&) {
+      display_.Always(fmt::format("another launcher makes {} and {}", workspace_.Results(name), workspace_.Report(name)));
+      return exit_code;
+    }
+    display_.Always(fmt::format("results {}\nreport  {}", workspace_.Results(name), workspace_.Report(name)));
+    return exit_code;
   }
 
   // What is left to do when no trial runs any more: results, report, and what to type next.
@@ -356,6 +436,8 @@ class Session {
   Display display_;
   std::optional<PlannedSweep> planned_;
   LockOwner launcher_;
+  std::unique_ptr<Membership> membership_;  // of a shared sweep
+  std::string ended_as_;                    // the state of each stage, when all was over
   bool looping_ = false;
 };
 

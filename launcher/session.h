@@ -18,6 +18,7 @@ struct SessionOptions {
   bool quiet = false;
   bool report = true;      // collect and report at the end
   bool finish_early_stopped = false;  // what the sweep's rule gave up is taken up again, for good
+  bool join = false;       // share the sweep with other launchers (launcher/LEASES.md)
   bool take_over = false;  // also a lock whose owner cannot be looked at (see sweep_lock.h)
 };
 

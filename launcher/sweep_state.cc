@@ -1,8 +1,11 @@
 #include "launcher/sweep_state.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "cluster/base/errors.h"
+#include "launcher/history.h"
+#include "launcher/timing.h"
 
 namespace headsweep {
 namespace {
@@ -10,6 +13,34 @@ namespace {
 std::string Field(const JournalEvent& event, const char* name) {
   const auto found = event.fields.find(name);
   return found != event.fields.end() ? found->second : "";
+}
+
+// Where an event was read from: not on the disk.
+constexpr const char* kLauncherField = "launcher";
+
+JournalHistory ReadTagged(const FileSystem& files, const std::string& path, const std::string& launcher) {
+  JournalHistory history = ReadJournal(files, path);
+  for (JournalEvent& event : history.events)
+    if (event.type == journal::kAttemptStarted) event.fields[kLauncherField] = launcher;
+  return history;
+}
+
+// The launch whose launchers may live, or the last one that began; "": of somebody who had the sweep for himself. The times
+// are for display only, like this choice.
+std::string LatestLaunch(const std::vector<JournalEvent>& own, const std::vector<LauncherJournal>& shared,
+                         const std::vector<KnownLauncher>& launchers) {
+  for (std::size_t i = 0; i < shared.size(); ++i)
+    for (const KnownLauncher& launcher : launchers)
+      if (launcher.may_live && launcher.directory == shared[i].launcher.directory) return shared[i].launcher.launch;
+  std::string latest;
+  double time = 0;
+  const auto look = [&](const std::vector<JournalEvent>& events, const std::string& launch) {
+    for (const JournalEvent& event : events)
+      if (event.type == journal::kSweepStarted && event.time > time) time = event.time, latest = launch;
+  };
+  look(own, "");
+  for (const LauncherJournal& journal : shared) look(journal.events, journal.launcher.launch);
+  return latest;
 }
 
 void ReadAttempts(const std::vector<JournalEvent>& events, SweepState& state) {
@@ -27,6 +58,7 @@ void ReadAttempts(const std::vector<JournalEvent>& events, SweepState& state) {
     state.latest[event.stage] = position->second;
     if (event.type == journal::kAttemptStarted) {
       attempt.host = Field(event, "host");
+      attempt.launcher = Field(event, kLauncherField);
       attempt.slots = Field(event, "slots");
       attempt.started_at = event.time;
     } else if (event.type == journal::kCheckpointed) {
@@ -45,7 +77,17 @@ void ReadAttempts(const std::vector<JournalEvent>& events, SweepState& state) {
 
 bool SweepState::IsRunning(const std::string& stage) const {
   const AttemptHistory* attempt = LatestAttempt(stage);
-  return launcher_may_live && attempt != nullptr && attempt->ended_at == 0;
+  if (attempt == nullptr || attempt->ended_at != 0) return false;
+  for (const KnownLauncher& launcher : launchers)
+    if (launcher.may_live && launcher.directory == attempt->launcher) return true;
+  return false;
+}
+
+std::vector<const KnownLauncher*> SweepState::Living() const {
+  std::vector<const KnownLauncher*> living;
+  for (const KnownLauncher& launcher : launchers)
+    if (launcher.may_live) living.push_back(&launcher);
+  return living;
 }
 
 std::string SweepState::StateOf(const std::string& stage) const {
@@ -84,14 +126,37 @@ std::string SweepState::Word() const {
   return *last_exit_code == kExitResumable ? "stopped" : "failed";
 }
 
+std::optional<LiveView> ReadLive(const FileSystem& files, const SweepState& state) {
+  std::vector<LiveView> views;
+  for (const KnownLauncher* launcher : state.Living())
+    if (auto view = ReadLiveView(files, launcher->directory + "/live.json")) views.push_back(std::move(*view));
+  if (views.empty()) return std::nullopt;
+  return Combine(views);
+}
+
 SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, const std::string& name) {
   PlannedSweep planned = PlanSweep(LoadKeptSweep(workspace, files, name), FingerprintOfSource());
-  const JournalHistory history = ReadJournal(files, workspace.Journal(name));
+  const std::string directory = workspace.SweepDirectory(name);
+  JournalHistory history = ReadTagged(files, workspace.Journal(name), directory);
   std::map<StageId, std::string> done;
   for (const auto& [stage, position] : planned.index)
     if (files.Exists(workspace.TrialResult(stage))) done.emplace(StageId(stage), "");
-  const std::optional<LockOwner> launcher = ReadSweepLock(workspace.Lock(name));
-  const bool may_live = launcher && StateOf(*launcher, ThisProcess()) != OwnerState::kDead;
+  std::vector<KnownLauncher> launchers;
+  if (const std::optional<LockOwner> owner = ReadSweepLock(workspace.Lock(name)))
+    launchers.push_back({directory, *owner, false, StateOf(*owner, ThisProcess()) != OwnerState::kDead, {}});
+  const double lease = Timing::FromEnvironment().lease;
+  std::vector<LauncherJournal> shared;
+  for (const LauncherCard& card : ReadRoster(files, workspace, name)) {
+    const LauncherHealth health = HealthOf(files, card);
+    const bool silent = health.silent_for && *health.silent_for > lease;
+    launchers.push_back({card.directory, card.process, true, !health.left && !health.dead && !silent, health.silent_for});
+    shared.push_back({card, ReadTagged(files, JournalOf(card.directory), card.directory).events});
+  }
+  const bool may_live = std::any_of(launchers.begin(), launchers.end(), [](const auto& l) { return l.may_live; });
+  if (!shared.empty()) {
+    const std::string launch = LatestLaunch(history.events, shared, launchers);
+    history.events = MergeJournals(std::move(history.events), shared, launch);
+  }
   CorePolicy policy;
   policy.automatic_restart =
       may_live;  // what failed in its launch has failed; a new launch would try it again
@@ -101,7 +166,7 @@ SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, c
                    .planned = std::move(planned),
                    .core = std::move(core),
                    .attempts = {},
-                   .launcher = launcher,
+                   .launchers = std::move(launchers),
                    .launcher_may_live = may_live,
                    .last_exit_code = {},
                    .latest = {}};

@@ -10,16 +10,27 @@
 
 #include "launcher/core.h"
 #include "launcher/journal.h"
+#include "launcher/live_view.h"
 #include "launcher/planned_sweep.h"
 #include "launcher/sweep_lock.h"
 #include "launcher/workspace.h"
 
 namespace headsweep {
 
+// Somebody who works on a sweep, or did.
+struct KnownLauncher {
+  std::string directory;  // where its live.json and requests/ are
+  LockOwner process;
+  bool joined = false;    // it shares the sweep (LEASES.md); otherwise it has the sweep for itself
+  bool may_live = false;  // it lives, or runs where this process cannot look
+  std::optional<double> silent_for;  // seconds since the last beat, of one that joined and may live; nullopt: not known
+};
+
 struct AttemptHistory {
   std::string stage;
   int attempt = 0;
   std::string host, slots, outcome, cause, message;
+  std::string launcher;                 // KnownLauncher::directory of who started it
   bool charged = false;                 // against the stage's retries
   double started_at = 0, ended_at = 0;  // unix seconds; 0 = not (yet)
   std::int64_t checkpoint_step = 0;
@@ -31,13 +42,14 @@ struct SweepState {
   Core core;  // as the launcher sees it that lives, or as one that starts now would
   std::vector<AttemptHistory>
       attempts;  // in the order of their start, also of stages the sweep no longer has
-  std::optional<LockOwner> launcher;
-  bool launcher_may_live = false;  // it lives, or runs where this process cannot look
+  std::vector<KnownLauncher> launchers;  // the exclusive one first, if there is one
+  bool launcher_may_live = false;        // any of them
   std::optional<int>
       last_exit_code;  // of the last launcher that came to an end, if nothing was started since
 
   // Of a living launcher's latest attempts: not ended yet.
   bool IsRunning(const std::string& stage) const;
+  std::vector<const KnownLauncher*> Living() const;  // those who may live
   // "finished", "diverged", "early-stopped", "failed", "skipped", "running", "ready", "waiting"; "interrupted": it ran when
   // its launcher died.
   std::string StateOf(const std::string& stage) const;
@@ -50,6 +62,9 @@ struct SweepState {
 
   std::map<std::string, std::size_t> latest;  // stage -> position in attempts
 };
+
+// What the launchers of a sweep say of this moment, as one view; nullopt: nobody says anything.
+std::optional<LiveView> ReadLive(const FileSystem& files, const SweepState& state);
 
 SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, const std::string& name);
 

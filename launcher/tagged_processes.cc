@@ -136,6 +136,16 @@ int KillLeftovers(const std::string& workspace_root, double timeout_seconds) {
       timeout_seconds);
 }
 
+int KillStage(const std::string& launcher_directory, const std::string& stage, double timeout_seconds) {
+  const std::string self = ProcessIdentity(::getpid());
+  return KillTagged(
+      [&](const TaggedProcess& process) {
+        return launcher_directory.starts_with(process.sweep + "/") && process.stage.starts_with(stage + "/") &&
+               process.launcher != self;
+      },
+      timeout_seconds);
+}
+
 int KillAttemptLeftovers(const std::string& stage_tag, double timeout_seconds) {
   const std::string self = ProcessIdentity(::getpid());
   return KillTagged(

@@ -36,6 +36,9 @@ std::vector<TaggedProcess> FindTaggedProcesses();
 // The processes of trials in this workspace whose launcher is dead. Called before anything is started.
 // Returns their number.
 int KillLeftovers(const std::string& workspace_root, double timeout_seconds);
+// The processes of a stage, in the sweep of a launcher that has lost it (its directory, <sweep>/launchers/<id>), but those of
+// this process.
+int KillStage(const std::string& launcher_directory, const std::string& stage, double timeout_seconds);
 // Whatever is left of one attempt ("": of all) started by this process: a child that moved to a session of its own.
 int KillAttemptLeftovers(const std::string& stage_tag, double timeout_seconds);
 

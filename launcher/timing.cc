@@ -28,6 +28,7 @@ Timing Timing::FromEnvironment() {
   Override("HEADSWEEP_NODE_TIMEOUT", timing.node_timeout);
   Override("HEADSWEEP_WELCOME_TIMEOUT", timing.welcome_timeout);
   Override("HEADSWEEP_PROBE_TIMEOUT", timing.probe_timeout);
+  Override("HEADSWEEP_LEASE", timing.lease);
   if (timing.agent_timeout() < timing.heartbeat * 3)
     throw ConfigError(fmt::format(
         "HEADSWEEP_NODE_TIMEOUT={} is too short for HEADSWEEP_KILL_GRACE={}: two thirds of it, less "

@@ -14,8 +14,9 @@ class TrialLock {
   TrialLock(TrialLock&& other) noexcept;
   TrialLock& operator=(TrialLock&& other) noexcept;
 
-  // False when somebody else holds it. Throws IoError when the file cannot be opened.
-  bool TryLock(const std::string& path);
+  // False when somebody else holds it. fenced: the trial's lease keeps others away, so a file system without locks will do.
+  // Throws IoError when the file cannot be opened, or, unless fenced, the file system has no locks.
+  bool TryLock(const std::string& path, bool fenced = false);
   int descriptor() const { return descriptor_; }
 
  private:

@@ -1,6 +1,7 @@
 // Workspace: where everything is on disk. The one place that knows the paths of a workspace:
 //   <root>/sweeps/<name>/{sweep.toml, journal.jsonl, launcher.lock, live.json, requests/,
-//                         results.h5, report.html}
+//                         results.h5, report.html,
+//                         launchers/<id>/{launcher.json, beat, journal.jsonl, live.json, requests/}}   see LEASES.md
 //   <root>/trials/<id>/{config.toml, attempt-<n>/{log.txt, metrics.h5}, checkpoint/step-<k>/, result.h5,
 //   running.lock} <root>/data/<fingerprint>/…                     prepared corpora, see data/corpus.h
 // Nothing here creates anything; a workspace exists once something was written into it.
@@ -27,6 +28,7 @@ class Workspace {
   std::string Requests(const std::string& sweep) const { return SweepDirectory(sweep) + "/requests"; }
   std::string Live(const std::string& sweep) const { return SweepDirectory(sweep) + "/live.json"; }
   std::string Lock(const std::string& sweep) const { return SweepDirectory(sweep) + "/launcher.lock"; }
+  std::string Launchers(const std::string& sweep) const { return SweepDirectory(sweep) + "/launchers"; }
   std::string Results(const std::string& sweep) const { return SweepDirectory(sweep) + "/results.h5"; }
   std::string Report(const std::string& sweep) const { return SweepDirectory(sweep) + "/report.html"; }
 

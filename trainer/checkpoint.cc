@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cluster/base/errors.h"
@@ -126,9 +128,20 @@ void RemoveCheckpoint(FileSystem& files, const std::string& root, std::int64_t s
   files.RemoveAll(doomed);
 }
 
-void RemoveTemporaries(FileSystem& files, const std::string& root) {
+// "step-12.tmp-3-4711": of attempt 3, by process 4711.
+std::string TemporaryName(const std::string& path, int attempt) {
+  return fmt::format("{}{}{}-{}", path, kTemporary, attempt, ::getpid());
+}
+
+// What attempts before this one left. A later attempt's is in use: this one has lost its trial and does not know it yet.
+void RemoveTemporaries(FileSystem& files, const std::string& root, int attempt) {
   for (const std::string& name : files.List(root)) {
-    if (name.find(kTemporary) != std::string::npos) files.RemoveAll(JoinPath(root, name));
+    const std::size_t at = name.find(kTemporary);
+    if (at == std::string::npos) continue;
+    int owner = 0;
+    if (name.find('-', at + std::strlen(kTemporary)) != std::string::npos)
+      owner = std::atoi(name.c_str() + at + std::strlen(kTemporary));
+    if (owner <= attempt) files.RemoveAll(JoinPath(root, name));
   }
 }
 
@@ -216,12 +229,13 @@ bool IsAlreadyWritten(const FileSystem& files, const std::string& path, const Ch
 }  // namespace
 
 std::string WriteCheckpoint(FileSystem& files, const std::string& checkpoint_root,
-                            const Checkpoint& checkpoint, const Provenance& provenance, int keep) {
+                            const Checkpoint& checkpoint, const Provenance& provenance, int keep,
+                            const std::string& fence) {
   const std::string path = JoinPath(checkpoint_root, StepName(checkpoint.step));
   files.CreateDirectories(checkpoint_root);
-  RemoveTemporaries(files, checkpoint_root);
+  RemoveTemporaries(files, checkpoint_root, provenance.attempt);
   if (!IsAlreadyWritten(files, path, checkpoint)) {
-    const std::string temporary = fmt::format("{}{}{}", path, kTemporary, ::getpid());
+    const std::string temporary = TemporaryName(path, provenance.attempt);
     files.CreateDirectories(temporary);
     const ParameterLayout layout(checkpoint.shape);
     const std::map<std::string, std::string> metadata = {{"stage_id", checkpoint.stage_id},
@@ -252,7 +266,7 @@ std::string WriteCheckpoint(FileSystem& files, const std::string& checkpoint_roo
            {"git_commit", provenance.git_commit},
            {"attempt", provenance.attempt}}}});
     if (files.Exists(path)) RemoveCheckpoint(files, checkpoint_root, checkpoint.step);
-    SealInPlace(files, temporary, path);
+    SealInPlace(files, temporary, path, fence);
   }
   RemoveOld(files, checkpoint_root, checkpoint.step, keep);
   return path;

@@ -29,9 +29,10 @@ struct Checkpoint {
 };
 
 // Writes step-<k> under checkpoint_root durably, then removes older ones beyond `keep` (0 = keep all).
-// Returns its path.
+// Returns its path. fence: see SealInPlace.
 std::string WriteCheckpoint(FileSystem& files, const std::string& checkpoint_root,
-                            const Checkpoint& checkpoint, const Provenance& provenance, int keep);
+                            const Checkpoint& checkpoint, const Provenance& provenance, int keep,
+                            const std::string& fence = "");
 // Throws ConfigError when damaged (says which file and checksum) or of another stage.
 Checkpoint ReadCheckpoint(const FileSystem& files, const std::string& path,
                           const std::string& expected_stage_id);

@@ -4,7 +4,7 @@
 //   headsweep-trainer --probe      which GPUs there are, or why none can be used: one JSON object, exit code
 //   0
 //
-// A launcher adds --control-fd FD (trainer/control_protocol.h). Everything the stage writes is under
+// A launcher adds --control-fd FD (trainer/control_protocol.h), and --fence DIR if it shares the sweep with others. Everything the stage writes is under
 // <workspace>/trials/<id>/; it goes on from its last checkpoint, and does nothing when its result.h5 is
 // there. SIGTERM, SIGINT, SIGUSR1, SIGUSR2, a "stop" message and the end of the control channel all mean:
 // checkpoint at the next step and leave.
@@ -77,7 +77,7 @@ void FollowTheLauncher() {
 }
 
 struct Options {
-  std::string config, workspace, device;
+  std::string config, workspace, device, fence;
   int attempt = 0, control_fd = -1, threads = 0;
 };
 
@@ -91,6 +91,8 @@ std::optional<Options> ParseOptions(int argc, char** argv) {
   option("attempt", po::value(&options.attempt)->default_value(0, "next free"), "number of this attempt");
   option("threads", po::value(&options.threads)->default_value(0, "run.threads of CONFIG"), "CPU threads");
   option("device", po::value(&options.device)->default_value("", "run.device of CONFIG"), "cpu, cuda or cuda-on-host");
+  option("fence", po::value(&options.fence)->default_value("", "none"),
+         "directory that this attempt seals through, of a launcher that shares the sweep (launcher/LEASES.md)");
   option("control-fd", po::value(&options.control_fd)->default_value(-1, "none"),
          "descriptor of a launcher's channel");
   option("probe", "print what GPUs there are, or why there are none, as JSON (cluster/base/gpu_report.h)");
@@ -180,6 +182,7 @@ StageOutcome RunStageOf(const Options& options, AgentChannel* channel) {
                                          .directory = trial.directory,
                                          .attempt_directory = trial.attempt_directory,
                                          .attempt = trial.attempt,
+                                         .fence = options.fence,
                                          .corpus = corpus,
                                          .backend = *backend,
                                          .collective = *meeting.collective,

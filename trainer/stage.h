@@ -21,6 +21,7 @@ struct StageContext {
   std::string directory;           // <workspace>/trials/<id>: checkpoint/ and result.h5 go here
   std::string attempt_directory;   // <directory>/attempt-<n>: metrics.h5 goes here; exists
   int attempt = 1;
+  std::string fence = {};          // of SealInPlace; "" = none
   const PreparedCorpus& corpus;
   Backend& backend;
   Collective& collective;

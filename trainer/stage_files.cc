@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
 #include "cluster/base/log.h"
@@ -42,12 +44,14 @@ Provenance MakeProvenance(const StageContext& context) {
 void SealResult(const StageContext& context, const Provenance& provenance, const StageTables& tables,
                 const StageSummary& summary) {
   const std::string path = ResultPath(context);
+  constexpr std::string_view kTemporary = "result.h5.tmp-";
   for (const std::string& name : context.files.List(context.directory)) {  // of attempts that died here
-    if (name.starts_with("result.h5.tmp-")) context.files.Remove(JoinPath(context.directory, name));
+    if (!name.starts_with(kTemporary) || std::atoi(name.c_str() + kTemporary.size()) > context.attempt) continue;
+    context.files.Remove(JoinPath(context.directory, name));
   }
   const std::string temporary = fmt::format("{}.tmp-{}", path, context.attempt);
   WriteStageFile(temporary, provenance, tables, summary);
-  SealInPlace(context.files, temporary, path);
+  SealInPlace(context.files, temporary, path, context.fence);
 }
 
 std::optional<StageSummary> ReadResult(const StageContext& context) {

@@ -184,7 +184,7 @@ class TrainStage {
       checkpoint_->history = history_;
       checkpoint_->train_seconds = train_seconds_;
       const std::string path = WriteCheckpoint(context_.files, CheckpointRoot(context_), *checkpoint_,
-                                               provenance_, kCheckpointsKept);
+                                               provenance_, kCheckpointsKept, context_.fence);
       context_.reporter.Checkpointed(checkpoint_->step, path);
     }
     checkpoint_.reset();

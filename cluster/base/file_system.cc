@@ -71,6 +71,10 @@ std::string RoomAt(const std::string& path) {
     hint = RoomAt(path) + (error_number == EDQUOT ? ", and a quota is used up" : "") +
            (bytes > 0 ? fmt::format("; {} more are needed for this file alone", bytes) : "") +
            "; free some space, then run `headsweep resume`";
+  } else if (error_number == ESTALE) {
+    hint = "the file server does not know this file any more: another machine has removed it, or the export has changed";
+  } else if (error_number == ENOLCK) {
+    hint = "the file server grants no locks: is its lock service (rpc.statd, lockd) running?";
   }
   throw IoError(operation, path, error_number, hint);
 }
@@ -138,8 +142,11 @@ class RealAppendFile final : public AppendFile {
 
 class RealFileSystem final : public FileSystem {
  public:
-  std::string ReadFile(const std::string& path) const override {
+  std::string ReadFile(const std::string& path) const override { return ReadFrom(path, 0); }
+
+  std::string ReadFrom(const std::string& path, std::int64_t offset) const override {
     Descriptor file(path, O_RDONLY, "open");
+    if (offset > 0 && ::lseek(file.get(), offset, SEEK_SET) < 0) Throw("seek", path, errno);
     std::string bytes;
     char block[1 << 16];
     while (true) {
@@ -232,25 +239,44 @@ class RealFileSystem final : public FileSystem {
 
 bool FileSystem::IsDirectory(const std::string& path) const { return std::filesystem::is_directory(path); }
 
+std::string FileSystem::ReadFrom(const std::string& path, std::int64_t offset) const {
+  const std::string bytes = ReadFile(path);
+  return offset < static_cast<std::int64_t>(bytes.size()) ? bytes.substr(static_cast<std::size_t>(offset)) : "";
+}
+
 FileSystem& FileSystem::Real() {
   static RealFileSystem files;
   return files;
 }
 
 void WriteFileDurably(FileSystem& files, const std::string& path, std::string_view bytes) {
-  const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
+  char host[64] = "";  // hosts of one file system may write the same file
+  ::gethostname(host, sizeof host - 1);
+  const std::string temporary = fmt::format("{}.tmp-{}-{}", path, host, ::getpid());
   files.WriteFile(temporary, bytes);
   SealInPlace(files, temporary, path);
 }
 
-void SealInPlace(FileSystem& files, const std::string& temporary, const std::string& path) {
+void SealInPlace(FileSystem& files, const std::string& temporary, const std::string& path,
+                 const std::string& fence) {
   if (files.IsDirectory(temporary)) {
     for (const std::string& name : files.List(temporary)) files.SyncFile(JoinPath(temporary, name));
     files.SyncDirectory(temporary);
   } else {
     files.SyncFile(temporary);
   }
-  files.Rename(temporary, path);
+  if (fence.empty()) {
+    files.Rename(temporary, path);
+  } else {
+    const std::string behind = JoinPath(fence, BaseName(path));
+    try {
+      files.Rename(temporary, behind);
+      files.Rename(behind, path);
+    } catch (const IoError& error) {
+      if (error.error_number() != ENOENT || files.Exists(fence)) throw;
+      throw IoError("seal", path, ESTALE, "another launcher has taken this trial over, so this attempt seals nothing");
+    }
+  }
   files.SyncDirectory(ParentPath(path));
 }
 

@@ -25,6 +25,8 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   virtual std::string ReadFile(const std::string& path) const = 0;
+  // What follows byte offset; "" at or beyond the end. Opens the file anew, so over NFS it is what others have closed.
+  virtual std::string ReadFrom(const std::string& path, std::int64_t offset) const;
   virtual bool Exists(const std::string& path) const = 0;
   virtual bool IsDirectory(const std::string& path) const;  // asks the real file system unless overridden
   virtual std::int64_t FileSize(const std::string& path) const = 0;
@@ -44,12 +46,15 @@ class FileSystem {
 };
 
 // When this returns, path holds exactly bytes, even after a power cut; a crash in between leaves the old file or none.
-// Order: write path.tmp-<pid>, fsync, rename, fsync directory.
+// Order: write path.tmp-<host>-<pid>, fsync, rename, fsync directory.
 void WriteFileDurably(FileSystem& files, const std::string& path, std::string_view bytes);
 
 // Moves a finished file or directory (already fully written) into place durably: fsyncs it (and, for a directory, every
 // file directly in it), renames, fsyncs the parent.
-void SealInPlace(FileSystem& files, const std::string& temporary, const std::string& path);
+// fence: a directory on the way. Whoever may no longer seal has lost it: another process has renamed it (launcher/lease.h).
+// Both renames are atomic, so either path appears or the fence stops it: IoError with errno ESTALE.
+void SealInPlace(FileSystem& files, const std::string& temporary, const std::string& path,
+                 const std::string& fence = "");
 
 // "a/b" + "c" = "a/b/c".
 std::string JoinPath(std::string_view directory, std::string_view name);

@@ -6,35 +6,34 @@
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
 #include "launcher/requests.h"
+#include "launcher/sweep_state.h"
 
 namespace headsweep {
 namespace {
 
 constexpr double kAnswerSeconds = 15;  // the coordinator looks about once a second
 
-struct Asked {
-  std::string sweep;
-  std::string path;
-  bool answered = false;
-};
-
-// Refuses when no launcher can hear. advice: what to do then.
-Asked Ask(const Arguments& arguments, const std::string& sweep, Request request, const std::string& advice) {
+// Asks every launcher of the sweep, and waits for their answers. Refuses when none can hear. advice: what to do then.
+void Ask(const Arguments& arguments, const std::string& sweep, Request request, const std::string& advice) {
   FileSystem& files = FileSystem::Real();
   const Workspace workspace(arguments.Text("workspace"));
-  const std::optional<LockOwner> owner = ReadSweepLock(workspace.Lock(sweep));
-  if (!owner || StateOf(*owner, ThisProcess()) == OwnerState::kDead)
-    throw ConfigError(fmt::format("no launcher runs the sweep {}; {}", sweep, advice));
+  const SweepState state = ReadSweepState(workspace, files, sweep);
+  const std::vector<const KnownLauncher*> living = state.Living();
+  if (living.empty()) throw ConfigError(fmt::format("no launcher runs the sweep {}; {}", sweep, advice));
   request.by = ThisUser();
-  request.launcher = *owner;
-  const std::string path = WriteRequest(files, workspace, sweep, request);
-  Asked asked{sweep, path, AwaitAnswer(files, workspace, sweep, path, kAnswerSeconds)};
-  if (!asked.answered)
+  std::vector<std::string> paths;
+  for (const KnownLauncher* launcher : living) {
+    request.launcher = launcher->process;
+    paths.push_back(WriteRequest(files, launcher->directory + "/requests", request));
+  }
+  for (std::size_t i = 0; i < living.size(); ++i) {
+    const LockOwner& owner = living[i]->process;
+    if (AwaitAnswer(files, owner, paths[i], kAnswerSeconds)) continue;
     throw CommError(
-        fmt::format("launcher (process {} on {})", owner->pid, owner->host), "answer to " + request.type,
+        fmt::format("launcher (process {} on {})", owner.pid, owner.host), "answer to " + request.type,
         kAnswerSeconds,
         "it will act on the request when it is back, as long as it is the same one; see `headsweep status`");
-  return asked;
+  }
 }
 
 std::string ChosenSweep(const Arguments& arguments) {
@@ -43,20 +42,18 @@ std::string ChosenSweep(const Arguments& arguments) {
 
 int RunCancel(const Arguments& arguments) {
   const bool now = arguments.Has("now");
-  const Asked asked =
-      Ask(arguments, ChosenSweep(arguments), {now ? request::kKill : request::kCancel, {}, "", {}},
-          "there is nothing to cancel");
-  std::cout << fmt::format("{}: {}; go on later with: headsweep resume {}\n", asked.sweep,
-                           now ? "killed" : "stopping, what runs is being checkpointed", asked.sweep);
+  const std::string sweep = ChosenSweep(arguments);
+  Ask(arguments, sweep, {now ? request::kKill : request::kCancel, {}, "", {}}, "there is nothing to cancel");
+  std::cout << fmt::format("{}: {}; go on later with: headsweep resume {}\n", sweep,
+                           now ? "killed" : "stopping, what runs is being checkpointed", sweep);
   return kExitDone;
 }
 
 int RunPause(const Arguments& arguments) {
-  const Asked asked =
-      Ask(arguments, ChosenSweep(arguments), {request::kPause, {}, "", {}}, "there is nothing to pause");
+  const std::string sweep = ChosenSweep(arguments);
+  Ask(arguments, sweep, {request::kPause, {}, "", {}}, "there is nothing to pause");
   std::cout << fmt::format(
-      "{}: paused; what runs goes on, nothing more is started until: headsweep continue {}\n", asked.sweep,
-      asked.sweep);
+      "{}: paused; what runs goes on, nothing more is started until: headsweep continue {}\n", sweep, sweep);
   return kExitDone;
 }
 

@@ -43,7 +43,7 @@ void PrintOverview() {
          "Environment: HEADSWEEP_LOG=debug|info|warning|error, HEADSWEEP_TRAINER=PATH; seconds to wait:\n"
          "HEADSWEEP_STOP_GRACE (120) for a checkpoint, HEADSWEEP_KILL_GRACE (5) from SIGTERM to SIGKILL,\n"
          "HEADSWEEP_HANG_FLOOR (120) without progress, HEADSWEEP_NODE_TIMEOUT (45) without a word of a "
-         "node.\n";
+         "node,\nHEADSWEEP_LEASE (60) without a beat of a launcher that has joined.\n";
 }
 
 std::string Suggestion(const std::string& typed, const std::vector<std::string>& names,
@@ -123,6 +123,8 @@ void AddRunOptions(SubCommand& command) {
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads of one trial; 0: run.threads of the sweep")(
       "no-report", po::bool_switch(), "do not make results.h5 and report.html at the end")(
+      "join", po::bool_switch(),
+      "share the sweep with other launchers that say --join, at once or later: each takes what is left")(
       "take-over", po::bool_switch(),
       "also when the sweep is locked by a launcher on another machine; only if you know that it is dead")(
       "quiet,q", po::bool_switch(), "only failures and the end");

@@ -5,7 +5,6 @@
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
 #include "launcher/failure_policy.h"
-#include "launcher/live_view.h"
 #include "launcher/progress_model.h"
 #include "launcher/sweep_state.h"
 
@@ -96,8 +95,7 @@ int RunExplain(const Arguments& arguments) {
         fmt::format("{} stages of the sweep {} begin with \"{}\"; see headsweep status {} --all",
                     found.size(), name, prefix, name));
   const std::string& id = found[0]->config.id;
-  const std::optional<LiveView> live =
-      state.launcher_may_live ? ReadLiveView(files, workspace, name) : std::nullopt;
+  const std::optional<LiveView> live = ReadLive(files, state);
   std::cout << fmt::format("{} {}: {}\n", id, state.planned.Describe(id), state.StateOf(id));
   for (const AttemptHistory& attempt : state.attempts) {
     if (attempt.stage != id || attempt.started_at == 0) continue;

@@ -22,6 +22,10 @@ SubCommand MakeRunCommand() {
                       "  headsweep run heads.toml --workspace /scratch/runs --threads 2\n"
                       "  mpirun -n 4 --map-by node headsweep run heads.toml     # four nodes that share the "
                       "workspace's file system\n"
+                      "  headsweep run heads.toml --join                        # any number of these, on any "
+                      "machines that see the\n"
+                      "                                                         # workspace (a job array, say): "
+                      "they drain one sweep\n"
                       "  srun --mpi=pmix --no-kill --kill-on-bad-exit=0 headsweep run heads.toml\n",
                   .run = [](const Arguments& arguments) {
                     const std::string path = arguments.Positional(0);

@@ -25,6 +25,7 @@ SessionOptions SessionOptionsFrom(const Arguments& arguments) {
   options.quiet = arguments.Has("quiet");
   options.report = !arguments.Has("no-report");
   options.finish_early_stopped = arguments.Has("finish-early-stopped");
+  options.join = arguments.Has("join");
   options.take_over = arguments.Has("take-over");
   return options;
 }

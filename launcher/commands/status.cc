@@ -5,12 +5,13 @@
 
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
-#include "launcher/live_view.h"
 #include "launcher/messages.h"
 #include "launcher/sweep_state.h"
 
 namespace headsweep {
 namespace {
+
+constexpr double kLongSilence = 10;  // seconds without a beat that are worth a word
 
 const char* const kStates[] = {"finished", "diverged", "early-stopped", "running", "interrupted",
                                "ready",    "waiting",  "failed",        "skipped"};
@@ -46,28 +47,29 @@ nlohmann::json StageJson(const SweepState& state, const std::optional<LiveView>&
   return json;
 }
 
-// Of a launcher that lives.
-std::optional<LiveView> Live(const SweepState& state, const Workspace& workspace) {
-  if (!state.launcher_may_live) return std::nullopt;
-  return ReadLiveView(FileSystem::Real(), workspace, state.name);
+nlohmann::json LauncherJson(const KnownLauncher& launcher) {
+  return {{"host", launcher.process.host},
+          {"pid", launcher.process.pid},
+          {"job", launcher.process.job},
+          {"since", launcher.process.since},
+          {"joined", launcher.joined},
+          {"silent_for", launcher.silent_for ? nlohmann::json(*launcher.silent_for) : nlohmann::json()}};
 }
 
 void PrintJson(const SweepState& state, const Workspace& workspace) {
   const std::map<std::string, int> counts = state.Counts();
-  const std::optional<LiveView> live = Live(state, workspace);
+  const std::optional<LiveView> live = ReadLive(FileSystem::Real(), state);
   nlohmann::json json = {{"sweep", state.name},
                          {"workspace", workspace.root()},
                          {"state", state.Word()},
                          {"counts", counts},
                          {"launcher", nullptr},
+                         {"launchers", nlohmann::json::array()},
                          {"results", workspace.Results(state.name)},
                          {"report", workspace.Report(state.name)},
                          {"stages", nlohmann::json::array()}};
-  if (state.launcher && state.launcher_may_live)
-    json["launcher"] = {{"host", state.launcher->host},
-                        {"pid", state.launcher->pid},
-                        {"job", state.launcher->job},
-                        {"since", state.launcher->since}};
+  for (const KnownLauncher* launcher : state.Living()) json["launchers"].push_back(LauncherJson(*launcher));
+  if (!json["launchers"].empty()) json["launcher"] = json["launchers"].front();
   if (live) {
     json["live"] = {
         {"time", live->time},
@@ -85,13 +87,23 @@ void PrintJson(const SweepState& state, const Workspace& workspace) {
 void PrintText(const SweepState& state, const Workspace& workspace, bool all) {
   const std::map<std::string, int> counts = state.Counts();
   std::cout << fmt::format("{}: {}", state.name, state.Word());
-  if (state.launcher && state.launcher_may_live)
-    std::cout << fmt::format(" (process {} on {})", state.launcher->pid, state.launcher->host);
+  const std::vector<const KnownLauncher*> living = state.Living();
+  if (living.size() == 1)
+    std::cout << fmt::format(" (process {} on {})", living.front()->process.pid, living.front()->process.host);
+  if (living.size() > 1) std::cout << fmt::format(" ({} launchers)", living.size());
   std::cout << fmt::format(", {} stages:", state.planned.index.size());
   for (const char* name : kStates)
     if (counts.at(name) > 0) std::cout << fmt::format(" {} {}", counts.at(name), name);
   std::cout << "\n";
-  const std::optional<LiveView> live = Live(state, workspace);
+  const std::optional<LiveView> live = ReadLive(FileSystem::Real(), state);
+  if (living.size() > 1) {
+    for (const KnownLauncher* launcher : living)
+      std::cout << fmt::format("  process {} on {}{}{}\n", launcher->process.pid, launcher->process.host,
+                               launcher->process.job.empty() ? "" : ", job " + launcher->process.job,
+                               launcher->silent_for && *launcher->silent_for > kLongSilence
+                                   ? fmt::format(", silent for {:.0f} s", *launcher->silent_for)
+                                   : "");
+  }
   if (live) std::cout << "  " << live->line << (live->paused ? "; paused" : "") << "\n";
   for (const PlanStage& stage : state.planned.plan.stages) {
     const std::string& id = stage.config.id;
@@ -154,7 +166,9 @@ SubCommand MakeStatusCommand() {
           "there yet\n"
           "  state       running | done | stopped (resumable) | failed | interrupted (its launcher died)\n"
           "  counts      {finished, diverged, early-stopped, running, interrupted, ready, waiting, failed, skipped: n}\n"
-          "  launcher    null, or {host, pid, job, since}: job is Slurm's, since in unix seconds\n"
+          "  launchers   those that may live: [{host, pid, job, since, joined, silent_for}]: job is Slurm's, since in\n"
+          "              unix seconds, joined: it shares the sweep, silent_for: seconds since it was last heard of, or null\n"
+          "  launcher    the first of them, or null\n"
           "  stages      [{id, kind: train|prune, parent, description, state, attempts: n,\n"
           "                summary: null or what the trainer measured,\n"
           "                latest_attempt: {attempt, host, slots, started_at, ended_at, checkpoint_step, "

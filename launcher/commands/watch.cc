@@ -9,7 +9,6 @@
 
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
-#include "launcher/live_view.h"
 #include "launcher/sweep_state.h"
 
 namespace headsweep {
@@ -62,8 +61,7 @@ int RunWatch(const Arguments& arguments) {
   std::string last;
   for (;;) {
     const SweepState state = ReadSweepState(workspace, files, name);
-    const std::string page =
-        Page(state, state.launcher_may_live ? ReadLiveView(files, workspace, name) : std::nullopt);
+    const std::string page = Page(state, ReadLive(files, state));
     if (terminal) {
       std::cout << "\033[H\033[J" << page << std::flush;  // home, clear to the end
     } else if (page != last) {

@@ -78,6 +78,26 @@ class CoreDriver {
     for (const std::string& stage : stages) request.stages.push_back(StageId(stage));
     Handle(request);
   }
+  // Of a shared sweep.
+  void Grant(const std::string& stage, int attempt) { Handle(ClaimAnswered{StageId(stage), Attempt(attempt)}); }
+  void Refuse(const std::string& stage) { Handle(ClaimAnswered{StageId(stage), std::nullopt}); }
+  void Hear(const char* type, const std::string& stage, int attempt, std::map<std::string, std::string> fields = {}) {
+    JournalEvent event;
+    event.type = type;
+    event.stage = stage;
+    event.attempt = attempt;
+    event.fields = std::move(fields);
+    Handle(HeardOf{event});
+  }
+  void HearFailure(const std::string& stage, int attempt, const std::string& cause, bool charged = true) {
+    Hear(journal::kAttemptEnded, stage, attempt,
+         {{"outcome", control::kFailed}, {"cause", cause}, {"message", "there"}, {"charged", charged ? "yes" : "no"}});
+  }
+  void HearFinish(const std::string& stage, int attempt) {
+    Hear(journal::kAttemptEnded, stage, attempt, {{"outcome", control::kFinished}, {"summary", "{}"}});
+  }
+  void LeaveBehind(const std::string& stage, int attempt) { Handle(LeftBehind{StageId(stage), Attempt(attempt)}); }
+  void LoseLease(const std::string& stage, int attempt) { Handle(LeaseLost{StageId(stage), Attempt(attempt)}); }
   void RequestStop() { Handle(StopRequested{"interrupted"}); }
   void AdvanceTo(double time) {
     while (now_ < time) {
@@ -94,6 +114,8 @@ class CoreDriver {
   const std::string& started() const { return started_; }
   const std::string& stopped() const { return stopped_; }    // "a.1"
   const std::string& killed() const { return killed_; }      // "a.1"
+  const std::string& claimed() const { return claimed_; }    // "a.1": at least attempt 1
+  const std::string& released() const { return released_; }  // "a.1"
   const std::string& recorded() const { return recorded_; }  // types
   const std::string& notices() const { return notices_; }
   std::optional<int> exit_code() const { return exit_code_; }
@@ -102,7 +124,7 @@ class CoreDriver {
   int divisor() const { return divisor_; }  // of the last start
   Core& core() { return core_; }
   StageState state(const std::string& stage) const { return core_.status(StageId(stage)).state; }
-  void Forget() { started_ = stopped_ = killed_ = recorded_ = notices_ = ""; }
+  void Forget() { started_ = stopped_ = killed_ = recorded_ = notices_ = claimed_ = released_ = ""; }
 
  private:
   static void Add(std::string& list, const std::string& item) { list += (list.empty() ? "" : " ") + item; }
@@ -127,6 +149,8 @@ class CoreDriver {
   }
   void On(const StopAttempt& c) { Add(stopped_, Name(c.stage, c.attempt)); }
   void On(const KillAttempt& c) { Add(killed_, Name(c.stage, c.attempt)); }
+  void On(const ClaimStage& c) { Add(claimed_, Name(c.stage, c.least)); }
+  void On(const ReleaseStage& c) { Add(released_, Name(c.stage, c.attempt)); }
   void On(const Notice& c) { Add(notices_, c.text); }
   void On(const EndSweep& c) {
     exit_code_ = c.exit_code;
@@ -135,7 +159,7 @@ class CoreDriver {
 
   Core core_;
   double now_ = 0;
-  std::string started_, stopped_, killed_, recorded_, notices_, exit_reason_;
+  std::string started_, stopped_, killed_, recorded_, notices_, claimed_, released_, exit_reason_;
   std::vector<JournalEvent> journal_;
   std::optional<int> exit_code_;
   int divisor_ = 0;

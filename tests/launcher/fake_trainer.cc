@@ -2,6 +2,7 @@
 // command line as headsweep-trainer. Behaviour comes from the environment:
 //   FAKE_STEPS=5            steps of a stage; after each a progress message, a checkpoint and a line in
 //   FAKE_EVENTS FAKE_EVENTS=FILE        one line an event: "<stage> <attempt> start|step-<k>|finish"
+//   FAKE_PACE=ms            each step takes a random time of up to so many milliseconds
 //   FAKE_GATE=FILE          waits after FAKE_GATE_AT (default 1) steps until FILE exists; still obeys stop
 //   and SIGTERM
 //   FAKE_EVALUATE=1         after each step an evaluation whose perplexity is the trial's seed
@@ -37,9 +38,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <random>
 #include <set>
 #include <string>
 
+#include "cluster/base/errors.h"
+#include "cluster/base/file_system.h"
 #include "cluster/base/gpu_report.h"
 #include "results/stage_file.h"
 #include "trainer/control_protocol.h"
@@ -76,6 +80,7 @@ class FakeTrainer {
     for (int i = 2; i + 1 < argc; i += 2) {
       if (argv[i] == std::string("--attempt")) attempt_ = std::atoi(argv[i + 1]);
       if (argv[i] == std::string("--control-fd")) control_ = std::atoi(argv[i + 1]);
+      if (argv[i] == std::string("--fence")) fence_ = argv[i + 1];
     }
     faulty_ = (Env("FAKE_ATTEMPT").empty() || Number("FAKE_ATTEMPT", 0) == attempt_) &&
               (Env("FAKE_RANK").empty() || Number("FAKE_RANK", 0) == rank_) && ClaimOnce();
@@ -102,9 +107,9 @@ class FakeTrainer {
       if (Fault("FAKE_EXIT_AT", step)) return std::atoi(AfterColon("FAKE_EXIT_AT").c_str());
       if (Fault("FAKE_FAIL_AT", step)) return Fail(AfterColon("FAKE_FAIL_AT"));
       if (step == Number("FAKE_GATE_AT", 1)) WaitForGate();
-      if (StopAsked(0)) return Stop();
+      if (StopAsked(Pace())) return Stop();
       ++step;
-      if (rank_ == 0) Save(step);
+      if (rank_ == 0 && !Save(step)) return Fenced();
       Say({{"type", "checkpoint"}, {"step", step}, {"path", (trial_ / "checkpoint").string()}});
       Say({{"type", "progress"},
            {"phase", "train"},
@@ -122,9 +127,10 @@ class FakeTrainer {
     provenance.kind = "train";
     headsweep::StageSummary summary;
     summary.digest = "digest-of-" + stage_;
-    fs::remove(trial_ / "result.tmp");
-    headsweep::WriteStageFile(trial_ / "result.tmp", provenance, {}, summary);
-    fs::rename(trial_ / "result.tmp", trial_ / "result.h5");
+    const std::string temporary = trial_ / ("result.tmp-" + std::to_string(attempt_));
+    fs::remove(temporary);
+    headsweep::WriteStageFile(temporary, provenance, {}, summary);
+    if (!Seal(temporary, trial_ / "result.h5")) return Fenced();
     Event("finish");
     Done("finished", "", "");
     return 0;
@@ -188,9 +194,28 @@ class FakeTrainer {
     ::close(fd);
   }
 
-  void Save(int step) const {
-    std::ofstream(trial_ / "checkpoint.tmp") << step;
-    fs::rename(trial_ / "checkpoint.tmp", trial_ / "checkpoint");
+  bool Save(int step) const {
+    const std::string temporary = trial_ / ("checkpoint.tmp-" + std::to_string(attempt_));
+    std::ofstream(temporary) << step;
+    return Seal(temporary, trial_ / "checkpoint");
+  }
+  // False: the fence is gone, and nothing was sealed.
+  bool Seal(const std::string& temporary, const fs::path& path) const {
+    if (fence_.empty()) {
+      fs::rename(temporary, path);
+      return true;
+    }
+    try {
+      headsweep::SealInPlace(headsweep::FileSystem::Real(), temporary, path, fence_);
+      return true;
+    } catch (const headsweep::IoError&) {
+      return false;
+    }
+  }
+  int Fenced() const {
+    Event("fenced");
+    Done("failed", headsweep::control::kCauseInputOutput, "another launcher has taken this trial over");
+    return 74;
   }
 
   void SayRaw(const std::string& bytes) const {
@@ -227,6 +252,10 @@ class FakeTrainer {
     while (true) ::pause();
   }
 
+  static int Pace() {
+    const int longest = Number("FAKE_PACE", 0);
+    return longest > 0 ? static_cast<int>(std::random_device{}() % static_cast<unsigned>(longest)) : 0;
+  }
   bool IgnoresTerm() const { return faulty_ && !Env("FAKE_IGNORE_TERM").empty(); }
   // A stop message, the end of the channel, or SIGTERM; waits at most milliseconds for it.
   bool StopAsked(int milliseconds) const {
@@ -247,7 +276,7 @@ class FakeTrainer {
   }
 
   fs::path trial_;
-  std::string stage_;
+  std::string stage_, fence_;
   int attempt_ = 0, control_ = -1;
   int rank_ = Number("RANK", 0), world_ = Number("WORLD_SIZE", 1);
   bool faulty_ = false;

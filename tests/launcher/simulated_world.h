@@ -230,6 +230,8 @@ class SimulatedWorld {
 
   void On(const Record&) {}
   void On(const Notice&) {}
+  void On(const ClaimStage& c) { Check(false, "{} is claimed, but nobody shares this sweep", c.stage.value()); }
+  void On(const ReleaseStage& c) { Check(false, "{} is released, but nobody shares this sweep", c.stage.value()); }
   void On(const StartAttempt& c) {
     const StageSpec& spec = Spec(c.stage);
     const std::string name = fmt::format("{} attempt {}", c.stage.value(), c.attempt.value());
@@ -497,6 +499,10 @@ class SimulatedWorld {
     Trace("{} is asked for", e.paused ? "a pause" : "the end of a pause");
   }
   void Show(const RetryRequested&) const { Trace("retries are asked for"); }
+  void Show(const ClaimAnswered&) const {}
+  void Show(const HeardOf&) const {}
+  void Show(const LeftBehind&) const {}
+  void Show(const LeaseLost&) const {}
   void Show(const Tick&) const { Trace("tick at {:.2f}", now_); }
 
   template <class... Args>
