@@ -182,13 +182,13 @@ StageOutcome RunStageOf(const Options& options, AgentChannel* channel) {
                                          .directory = trial.directory,
                                          .attempt_directory = trial.attempt_directory,
                                          .attempt = trial.attempt,
-                                         .fence = options.fence,
                                          .corpus = corpus,
                                          .backend = *backend,
                                          .collective = *meeting.collective,
                                          .files = files,
                                          .reporter = reporter,
-                                         .stop = stop_requested});
+                                         .stop = stop_requested,
+                                         .fence = options.fence});
   LogInfo("{}{}{} ({})", outcome.outcome, outcome.summary.summary_line.empty() ? "" : ": ",
           outcome.summary.summary_line, trial.directory);
   return outcome;

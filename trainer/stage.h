@@ -21,13 +21,13 @@ struct StageContext {
   std::string directory;           // <workspace>/trials/<id>: checkpoint/ and result.h5 go here
   std::string attempt_directory;   // <directory>/attempt-<n>: metrics.h5 goes here; exists
   int attempt = 1;
-  std::string fence = {};          // of SealInPlace; "" = none
   const PreparedCorpus& corpus;
   Backend& backend;
   Collective& collective;
   FileSystem& files;
   Reporter& reporter;
   const std::atomic<bool>& stop;   // set by a signal or the control channel: checkpoint, return "stopped"
+  std::string fence = {};          // of SealInPlace, for checkpoints and the result; "" = none
 };
 
 struct StageOutcome {
