@@ -23,6 +23,7 @@ inline constexpr const char* kStopRequested = "stop-requested";  // {reason}
 inline constexpr const char* kPaused = "paused";                 // {by}
 inline constexpr const char* kContinued = "continued";           // {by}
 inline constexpr const char* kRetried = "retried";               // {stage, by}: a person wants a failed stage tried again
+inline constexpr const char* kDeleted = "deleted";               // {path, bytes, why}: in a workspace's gc.jsonl
 inline constexpr const char* kSweepEnded = "sweep-ended";        // {exit_code, reason}
 }  // namespace journal
 

@@ -2,9 +2,11 @@
 #include <boost/program_options/value_semantic.hpp>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
+#include "launcher/messages.h"
 #include "launcher/requests.h"
 #include "launcher/sweep_state.h"
 
@@ -14,7 +16,9 @@ namespace {
 constexpr double kAnswerSeconds = 15;  // the coordinator looks about once a second
 
 // Asks every launcher of the sweep, and waits for their answers. Refuses when none can hear. advice: what to do then.
-void Ask(const Arguments& arguments, const std::string& sweep, Request request, const std::string& advice) {
+// done: what is printed, a sentence; with --json an object.
+void Ask(const Arguments& arguments, const std::string& sweep, Request request, const std::string& advice,
+         const std::string& done) {
   FileSystem& files = FileSystem::Real();
   const Workspace workspace(arguments.Text("workspace"));
   const SweepState state = ReadSweepState(workspace, files, sweep);
@@ -34,6 +38,15 @@ void Ask(const Arguments& arguments, const std::string& sweep, Request request, 
         kAnswerSeconds,
         "it will act on the request when it is back, as long as it is the same one; see `headsweep status`");
   }
+  if (!arguments.Has("json")) {
+    std::cout << sweep << ": " << done << "\n";
+    return;
+  }
+  nlohmann::json json = {
+      {"sweep", sweep}, {"request", request.type}, {"stages", request.stages}, {"launchers", nlohmann::json::array()}};
+  for (const KnownLauncher* launcher : living)
+    json["launchers"].push_back({{"host", launcher->process.host}, {"pid", launcher->process.pid}});
+  std::cout << message::Format(json) << "\n";
 }
 
 std::string ChosenSweep(const Arguments& arguments) {
@@ -43,25 +56,23 @@ std::string ChosenSweep(const Arguments& arguments) {
 int RunCancel(const Arguments& arguments) {
   const bool now = arguments.Has("now");
   const std::string sweep = ChosenSweep(arguments);
-  Ask(arguments, sweep, {now ? request::kKill : request::kCancel, {}, "", {}}, "there is nothing to cancel");
-  std::cout << fmt::format("{}: {}; go on later with: headsweep resume {}\n", sweep,
-                           now ? "killed" : "stopping, what runs is being checkpointed", sweep);
+  Ask(arguments, sweep, {now ? request::kKill : request::kCancel, {}, "", {}}, "there is nothing to cancel",
+      fmt::format("{}; go on later with: headsweep resume {}",
+                  now ? "killed" : "stopping, what runs is being checkpointed", sweep));
   return kExitDone;
 }
 
 int RunPause(const Arguments& arguments) {
   const std::string sweep = ChosenSweep(arguments);
-  Ask(arguments, sweep, {request::kPause, {}, "", {}}, "there is nothing to pause");
-  std::cout << fmt::format(
-      "{}: paused; what runs goes on, nothing more is started until: headsweep continue {}\n", sweep, sweep);
+  Ask(arguments, sweep, {request::kPause, {}, "", {}}, "there is nothing to pause",
+      fmt::format("paused; what runs goes on, nothing more is started until: headsweep continue {}", sweep));
   return kExitDone;
 }
 
 int RunContinue(const Arguments& arguments) {
   const std::string sweep = ChosenSweep(arguments);
   Ask(arguments, sweep, {request::kContinue, {}, "", {}},
-      fmt::format("start one with: headsweep resume {}", sweep));
-  std::cout << sweep << ": goes on\n";
+      fmt::format("start one with: headsweep resume {}", sweep), "goes on");
   return kExitDone;
 }
 
@@ -81,8 +92,8 @@ int RunRetry(const Arguments& arguments) {
     throw ConfigError("name the stages to retry, or say --failed for all that failed (one of the two)");
   Request request{request::kRetry, {}, "", {}};
   for (const std::string& word : words) request.stages.push_back(workspace.ChooseTrial(files, word));
-  Ask(arguments, sweep, request, fmt::format("`headsweep resume {}` tries again what failed", sweep));
-  std::cout << fmt::format("{}: asked; see: headsweep status {}\n", sweep, sweep);
+  Ask(arguments, sweep, request, fmt::format("`headsweep resume {}` tries again what failed", sweep),
+      fmt::format("asked; see: headsweep status {}", sweep));
   return kExitDone;
 }
 
@@ -92,6 +103,8 @@ SubCommand MakeAsking(SubCommand command) {
       "asked.\n\nexamples\n" +
       command.details;
   AddWorkspaceOption(command);
+  command.options.add_options()("json", boost::program_options::bool_switch(),
+                                "for programs: {sweep, request, stages, launchers: [{host, pid}]}, when all have answered");
   return command;
 }
 

@@ -103,7 +103,7 @@ std::vector<SubCommand> AllCommands() {
                                       MakeWatchCommand(),  MakeExplainCommand(),    MakeLogsCommand(),
                                       MakeCancelCommand(), MakePauseCommand(),      MakeContinueCommand(),
                                       MakeRetryCommand(),  MakeExpandCommand(),     MakeCollectCommand(),
-                                      MakeReportCommand(), MakeDataCommand(),       MakeDoctorCommand(),
+                                      MakeReportCommand(), MakeGcCommand(), MakeDataCommand(),       MakeDoctorCommand(),
                                       MakePlanCommand(),   MakeReadResultsCommand()};
   for (SubCommand& command : commands)
     command.options.add_options()("help,h", po::bool_switch(), "this text");

@@ -45,6 +45,7 @@ SubCommand MakeCancelCommand();
 SubCommand MakePauseCommand();
 SubCommand MakeContinueCommand();
 SubCommand MakeRetryCommand();
+SubCommand MakeGcCommand();
 SubCommand MakeDataCommand();
 SubCommand MakeDoctorCommand();
 SubCommand MakePlanCommand();

@@ -1,10 +1,14 @@
 // explain: why a stage is where it is.
+#include <boost/program_options/value_semantic.hpp>
+
 #include <ctime>
 #include <iostream>
 
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
+#include "launcher/commands/status_json.h"
 #include "launcher/failure_policy.h"
+#include "launcher/messages.h"
 #include "launcher/progress_model.h"
 #include "launcher/sweep_state.h"
 
@@ -96,6 +100,18 @@ int RunExplain(const Arguments& arguments) {
                     found.size(), name, prefix, name));
   const std::string& id = found[0]->config.id;
   const std::optional<LiveView> live = ReadLive(files, state);
+  if (arguments.Has("json")) {
+    nlohmann::json json = {{"sweep", name},
+                           {"id", id},
+                           {"description", state.planned.Describe(id)},
+                           {"state", state.StateOf(id)},
+                           {"attempts", nlohmann::json::array()},
+                           {"why", Why(state, live, *found[0])}};
+    for (const AttemptHistory& attempt : state.attempts)
+      if (attempt.stage == id && attempt.started_at != 0) json["attempts"].push_back(AttemptJson(attempt));
+    std::cout << message::Format(json) << "\n";
+    return kExitDone;
+  }
   std::cout << fmt::format("{} {}: {}\n", id, state.planned.Describe(id), state.StateOf(id));
   for (const AttemptHistory& attempt : state.attempts) {
     if (attempt.stage != id || attempt.started_at == 0) continue;
@@ -130,6 +146,8 @@ SubCommand MakeExplainCommand() {
       .details = "examples\n  headsweep explain 3fa0\n  headsweep explain my-first-sweep 3fa0\n",
       .run = RunExplain};
   AddWorkspaceOption(command);
+  command.options.add_options()("json", boost::program_options::bool_switch(),
+                                "for programs: {sweep, id, description, state, why, attempts: as latest_attempt of status}");
   return command;
 }
 

@@ -1,10 +1,10 @@
 #include <boost/program_options/value_semantic.hpp>
-#include <nlohmann/json.hpp>
 
 #include <iostream>
 
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
+#include "launcher/commands/status_json.h"
 #include "launcher/messages.h"
 #include "launcher/sweep_state.h"
 
@@ -15,74 +15,6 @@ constexpr double kLongSilence = 10;  // seconds without a beat that are worth a 
 
 const char* const kStates[] = {"finished", "diverged", "early-stopped", "running", "interrupted",
                                "ready",    "waiting",  "failed",        "skipped"};
-
-nlohmann::json StageJson(const SweepState& state, const std::optional<LiveView>& live,
-                         const PlanStage& stage) {
-  const std::string& id = stage.config.id;
-  const StageStatus& status = state.core.status(StageId(id));
-  const AttemptHistory* attempt = state.LatestAttempt(id);
-  const LiveTrial* now = live && state.IsRunning(id) ? live->Find(id, attempt->attempt) : nullptr;
-  const nlohmann::json summary = nlohmann::json::parse(status.summary, nullptr, /*allow_exceptions=*/false);
-  nlohmann::json json = {{"id", id},
-                         {"kind", stage.config.kind == StageKind::kTrain ? "train" : "prune"},
-                         {"parent", stage.config.parent},
-                         {"description", state.planned.Describe(id)},
-                         {"state", state.StateOf(id)},
-                         {"attempts", status.attempt.value()},
-                         {"summary", summary.is_object() ? summary : nlohmann::json()}};
-  if (attempt != nullptr) {
-    json["latest_attempt"] = {{"attempt", attempt->attempt},   {"host", attempt->host},
-                              {"slots", attempt->slots},       {"started_at", attempt->started_at},
-                              {"ended_at", attempt->ended_at}, {"checkpoint_step", attempt->checkpoint_step},
-                              {"outcome", attempt->outcome},   {"cause", attempt->cause},
-                              {"message", attempt->message}};
-  }
-  if (now != nullptr) {
-    json["progress"] = {{"phase", now->phase},
-                        {"step", now->step},
-                        {"steps", now->steps},
-                        {"loss", now->loss},
-                        {"tokens_per_second", now->tokens_per_second}};
-  }
-  return json;
-}
-
-nlohmann::json LauncherJson(const KnownLauncher& launcher) {
-  return {{"host", launcher.process.host},
-          {"pid", launcher.process.pid},
-          {"job", launcher.process.job},
-          {"since", launcher.process.since},
-          {"joined", launcher.joined},
-          {"silent_for", launcher.silent_for ? nlohmann::json(*launcher.silent_for) : nlohmann::json()}};
-}
-
-void PrintJson(const SweepState& state, const Workspace& workspace) {
-  const std::map<std::string, int> counts = state.Counts();
-  const std::optional<LiveView> live = ReadLive(FileSystem::Real(), state);
-  nlohmann::json json = {{"sweep", state.name},
-                         {"workspace", workspace.root()},
-                         {"state", state.Word()},
-                         {"counts", counts},
-                         {"launcher", nullptr},
-                         {"launchers", nlohmann::json::array()},
-                         {"results", workspace.Results(state.name)},
-                         {"report", workspace.Report(state.name)},
-                         {"stages", nlohmann::json::array()}};
-  for (const KnownLauncher* launcher : state.Living()) json["launchers"].push_back(LauncherJson(*launcher));
-  if (!json["launchers"].empty()) json["launcher"] = json["launchers"].front();
-  if (live) {
-    json["live"] = {
-        {"time", live->time},
-        {"fraction", live->fraction},
-        {"seconds_left", live->seconds_left ? nlohmann::json(*live->seconds_left) : nlohmann::json()},
-        {"slots", live->slots},
-        {"busy_slots", live->busy_slots},
-        {"paused", live->paused}};
-  }
-  for (const PlanStage& stage : state.planned.plan.stages)
-    json["stages"].push_back(StageJson(state, live, stage));
-  std::cout << message::Format(json) << "\n";
-}
 
 void PrintText(const SweepState& state, const Workspace& workspace, bool all) {
   const std::map<std::string, int> counts = state.Counts();
@@ -142,7 +74,7 @@ int RunStatus(const Arguments& arguments) {
   for (const std::string& name : names) {
     const SweepState state = ReadSweepState(workspace, files, name);
     if (arguments.Has("json")) {
-      PrintJson(state, workspace);
+      std::cout << message::Format(StatusJson(state, workspace)) << "\n";
     } else {
       PrintText(state, workspace, arguments.Has("all"));
     }
@@ -173,7 +105,7 @@ SubCommand MakeStatusCommand() {
           "                summary: null or what the trainer measured,\n"
           "                latest_attempt: {attempt, host, slots, started_at, ended_at, checkpoint_step, "
           "outcome, cause,\n"
-          "                message}; missing if it was never started; times in unix seconds, 0 = not yet,\n"
+          "                message, charged}; missing if it was never started; times in unix seconds, 0 = not yet,\n"
           "                progress: {phase, step, steps, loss, tokens_per_second}; while it runs}]\n"
           "  live        {time, fraction, seconds_left, slots, busy_slots, paused}; while a launcher runs\n\n"
           "examples\n"

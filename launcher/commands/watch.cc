@@ -9,6 +9,8 @@
 
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
+#include "launcher/commands/status_json.h"
+#include "launcher/messages.h"
 #include "launcher/sweep_state.h"
 
 namespace headsweep {
@@ -61,8 +63,9 @@ int RunWatch(const Arguments& arguments) {
   std::string last;
   for (;;) {
     const SweepState state = ReadSweepState(workspace, files, name);
-    const std::string page = Page(state, ReadLive(files, state));
-    if (terminal) {
+    const std::string page = arguments.Has("json") ? message::Format(StatusJson(state, workspace)) + "\n"
+                                                   : Page(state, ReadLive(files, state));
+    if (terminal && !arguments.Has("json")) {
       std::cout << "\033[H\033[J" << page << std::flush;  // home, clear to the end
     } else if (page != last) {
       std::cout << page << std::flush;
@@ -94,7 +97,8 @@ SubCommand MakeWatchCommand() {
   AddWorkspaceOption(command);
   command.options.add_options()(
       "interval", boost::program_options::value<double>()->default_value(1)->value_name("SECONDS"),
-      "between two looks");
+      "between two looks")("json", boost::program_options::bool_switch(),
+                           "for programs: what `status --json` prints, a line whenever something has changed");
   return command;
 }
 

@@ -1,0 +1,80 @@
+#include "launcher/commands/status_json.h"
+
+namespace headsweep {
+namespace {
+
+nlohmann::json StageJson(const SweepState& state, const std::optional<LiveView>& live,
+                         const PlanStage& stage) {
+  const std::string& id = stage.config.id;
+  const StageStatus& status = state.core.status(StageId(id));
+  const AttemptHistory* attempt = state.LatestAttempt(id);
+  const LiveTrial* now = live && state.IsRunning(id) ? live->Find(id, attempt->attempt) : nullptr;
+  const nlohmann::json summary = nlohmann::json::parse(status.summary, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json json = {{"id", id},
+                         {"kind", stage.config.kind == StageKind::kTrain ? "train" : "prune"},
+                         {"parent", stage.config.parent},
+                         {"description", state.planned.Describe(id)},
+                         {"state", state.StateOf(id)},
+                         {"attempts", status.attempt.value()},
+                         {"summary", summary.is_object() ? summary : nlohmann::json()}};
+  if (attempt != nullptr) {
+    json["latest_attempt"] = AttemptJson(*attempt);
+  }
+  if (now != nullptr) {
+    json["progress"] = {{"phase", now->phase},
+                        {"step", now->step},
+                        {"steps", now->steps},
+                        {"loss", now->loss},
+                        {"tokens_per_second", now->tokens_per_second}};
+  }
+  return json;
+}
+
+nlohmann::json LauncherJson(const KnownLauncher& launcher) {
+  return {{"host", launcher.process.host},
+          {"pid", launcher.process.pid},
+          {"job", launcher.process.job},
+          {"since", launcher.process.since},
+          {"joined", launcher.joined},
+          {"silent_for", launcher.silent_for ? nlohmann::json(*launcher.silent_for) : nlohmann::json()}};
+}
+
+}  // namespace
+
+nlohmann::json StatusJson(const SweepState& state, const Workspace& workspace) {
+  const std::map<std::string, int> counts = state.Counts();
+  const std::optional<LiveView> live = ReadLive(FileSystem::Real(), state);
+  nlohmann::json json = {{"sweep", state.name},
+                         {"workspace", workspace.root()},
+                         {"state", state.Word()},
+                         {"counts", counts},
+                         {"launcher", nullptr},
+                         {"launchers", nlohmann::json::array()},
+                         {"results", workspace.Results(state.name)},
+                         {"report", workspace.Report(state.name)},
+                         {"stages", nlohmann::json::array()}};
+  for (const KnownLauncher* launcher : state.Living()) json["launchers"].push_back(LauncherJson(*launcher));
+  if (!json["launchers"].empty()) json["launcher"] = json["launchers"].front();
+  if (live) {
+    json["live"] = {
+        {"time", live->time},
+        {"fraction", live->fraction},
+        {"seconds_left", live->seconds_left ? nlohmann::json(*live->seconds_left) : nlohmann::json()},
+        {"slots", live->slots},
+        {"busy_slots", live->busy_slots},
+        {"paused", live->paused}};
+  }
+  for (const PlanStage& stage : state.planned.plan.stages)
+    json["stages"].push_back(StageJson(state, live, stage));
+  return json;
+}
+
+nlohmann::json AttemptJson(const AttemptHistory& attempt) {
+  return {{"attempt", attempt.attempt},   {"host", attempt.host},
+          {"slots", attempt.slots},       {"started_at", attempt.started_at},
+          {"ended_at", attempt.ended_at}, {"checkpoint_step", attempt.checkpoint_step},
+          {"outcome", attempt.outcome},   {"cause", attempt.cause},
+          {"message", attempt.message},   {"charged", attempt.charged}};
+}
+
+}  // namespace headsweep
