@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <list>
 #include <map>
 #include <optional>
@@ -34,6 +35,7 @@ constexpr std::chrono::milliseconds kTick(50);
 constexpr double kProgressInterval = 0.2;  // a trainer that talks more is thinned out
 constexpr double kWaitingInterval = 5;     // how often to say that a trial waits for another launcher
 constexpr double kLeftoverTimeout = 10;
+constexpr std::size_t kEndsKept = 1000;  // chosen: far more than attempts that end between two looks for hangs
 constexpr double kPeerKillGrace = 1;  // processes whose peer is gone have nothing to save
 
 // One process of an attempt of a stage, from "start" to "ended".
@@ -84,9 +86,10 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     if (type == message::kEnd) return OnEnd(message::Flag(message, "clean"));
     if (type == message::kStart) return OnStart(message);
     if (type != message::kStop && type != message::kKill && type != message::kRendezvous) return;
-    // None: over already, and its end is on the way.
-    for (Running* running :
-         Find(message::Text(message, "stage"), static_cast<int>(message::Integer(message, "attempt")))) {
+    const std::vector<Running*> found =
+        Find(message::Text(message, "stage"), static_cast<int>(message::Integer(message, "attempt")));
+    if (found.empty() && type == message::kKill) SayEndAgain(message);
+    for (Running* running : found) {
       if (type == message::kStop) {
         Stop(*running);
       } else if (type == message::kKill) {
@@ -391,16 +394,24 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     const AttemptVerdict verdict = JudgeAttempt(running.facts);
     if (verdict.outcome != control::kFinished && running.pid > 0)
       KillAttemptLeftovers(running.tag(), kLeftoverTimeout);
-    Send({{message::kType, message::kEnded},
-          {"stage", running.stage},
-          {"attempt", running.attempt},
-          {"rank", running.rank},
-          {"outcome", verdict.outcome},
-          {"cause", verdict.cause},
-          {"message", verdict.message},
-          {"summary", verdict.summary}});
+    ends.push_back({{message::kType, message::kEnded},
+                    {"stage", running.stage},
+                    {"attempt", running.attempt},
+                    {"rank", running.rank},
+                    {"outcome", verdict.outcome},
+                    {"cause", verdict.cause},
+                    {"message", verdict.message},
+                    {"summary", verdict.summary}});
+    Send(ends.back());
+    if (ends.size() > kEndsKept) ends.pop_front();
     attempts.remove_if([&](const Running& other) { return &other == &running; });
     EndIfIdle();
+  }
+
+  // The coordinator kills what is over: its end has not been heard.
+  void SayEndAgain(const nlohmann::json& kill) {
+    for (const nlohmann::json& end : ends)
+      if (end["stage"] == kill["stage"] && end["attempt"] == kill["attempt"]) Send(end);
   }
 
   // Nobody said how it went, but the result is there.
@@ -526,6 +537,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
   std::optional<GpuProbe> gpu_probe;
   std::vector<std::string>
       slot_gpus;                // of each slot, if trials run on GPUs: CUDA_VISIBLE_DEVICES of its trainer
+  std::deque<nlohmann::json> ends;  // the last that were said
   std::list<Running> attempts;  // a list: control channels hold references
   double last_heard = 0, last_alive = 0, last_tick = 0;
   bool ending = false, end_clean = true, ended = false;

@@ -11,6 +11,7 @@
 //               attempt seals through; taken_from: the launcher that had the trial and is gone, or ""
 //   stop        {stage, attempt}                   checkpoint and leave
 //   kill        {stage, attempt, reason}           reason: attempt_outcome.h, or the core's
+//               what is over already is answered by ended, again: perhaps it was lost
 //   rendezvous  {stage, attempt, key, value}       for the trial's processes on that node; see trainer/collective.h
 //   alive       {}                                 answer to the agent's alive
 //   end         {clean}                            leave; clean: every rank lives, so MPI_Finalize is safe

@@ -138,6 +138,17 @@ TEST_F(AgentTest, ACrashIsAFailureByItsSignal) {
   EXPECT_EQ(end["cause"], "signal");
 }
 
+TEST_F(AgentTest, AnEndIsSaidAgainToACoordinatorThatKillsWhatIsOver) {
+  StartAgent(1);
+  StartTrial("a");
+  const json end = WaitForEnd("a");
+  ASSERT_EQ(end["outcome"], "finished") << end;
+  received_.clear();  // nobody heard it
+  Tell({{"type", "kill"}, {"stage", "a"}, {"attempt", 2}, {"reason", "another attempt"}});
+  Tell({{"type", "kill"}, {"stage", "a"}, {"attempt", 1}, {"reason", "no sign of life"}});
+  EXPECT_EQ(WaitForEnd("a"), end);
+}
+
 TEST_F(AgentTest, ExitZeroWithoutDoneIsAFailure) {
   environment_.Set("FAKE_EXIT_AT", "3:0");
   StartAgent(1);

@@ -1,5 +1,5 @@
 // A world for the scheduler core to live in: nodes that come and go, trainers that finish, fail, hang and
-// die, messages that are late or arrive twice, and a coordinator that is killed at any moment and starts
+// die, messages that are late, lost or arrive twice, and a coordinator that is killed at any moment and starts
 // again from its journal. All of it is decided by a Schedule. The world knows the truth and checks every
 // command against it; a broken promise is a Violation.
 #pragma once
@@ -36,6 +36,7 @@ enum class Mutant {
   kLostIsNotDead,     // a silent node is called lost while its trainers still run, and joins again
   kGangEndsWithOne,   // the end of one process of a gang is reported as the end of the attempt
   kReportBeforeSeal,  // a trainer says "finished" before its result is on the disk
+  kEndSaidOnce,       // an agent that is told to kill what is over does not say again that it is
   kForgetJournal,     // the coordinator starts from the results alone
 };
 
@@ -266,7 +267,11 @@ class SimulatedWorld {
   void On(const KillAttempt& c) {
     Trace("    kill {} attempt {}: {}", c.stage.value(), c.attempt.value(), c.reason);
     if (c.reason.find("no sign of life") != std::string::npos) silent_.insert({c.stage, c.attempt});
-    if (Trainer* t = Find(c.stage, c.attempt)) t->killed = true;
+    if (Trainer* t = Find(c.stage, c.attempt)) {
+      t->killed = true;
+    } else if (const auto end = ends_.find({c.stage, c.attempt}); end != ends_.end() && mutant_ != Mutant::kEndSaidOnce) {
+      mail_.push_back(end->second);  // it is over, which was said already: perhaps nobody heard it
+    }
   }
   void On(const EndSweep& c) {
     Trace("    end with {}: {}", c.exit_code, c.reason);
@@ -354,6 +359,7 @@ class SimulatedWorld {
     } else {
       trainers_.erase(trainers_.begin() + static_cast<std::ptrdiff_t>(index));
     }
+    ends_[{t.stage, t.attempt}] = static_cast<int>(sent_.size());
     Send(AttemptEnded{t.stage, t.attempt, end, end == "failed" ? cause : "", "message",
                       seal == sealed_.end() ? "" : seal->second});
   }
@@ -401,6 +407,14 @@ class SimulatedWorld {
     Tell(event);
   }
 
+  // Any message on its way is lost.
+  void Forget() {
+    if (mail_.empty()) return;
+    std::swap(mail_[static_cast<std::size_t>(Below(static_cast<int>(mail_.size())))], mail_.back());
+    Trace("a message is lost: number {}", mail_.back());
+    mail_.pop_back();
+  }
+
   void HostileStep() {
     chaos_ = true;
     now_ += 0.01 * Below(100);
@@ -421,6 +435,8 @@ class SimulatedWorld {
       Join(Below(kNodes));
     } else if (what < 950) {
       Lose(Below(kNodes));
+    } else if (what < 958) {
+      Forget();
     } else if (what < 985) {
       if (!sent_.empty()) mail_.push_back(Below(static_cast<int>(sent_.size())));
     } else if (what < 991) {
@@ -542,6 +558,7 @@ class SimulatedWorld {
   std::vector<Trainer> trainers_;
   std::vector<Event> sent_;  // every message there ever was
   std::vector<int> mail_;    // those on their way, as positions in sent_
+  std::map<std::pair<StageId, Attempt>, int> ends_;  // where in sent_ the end of an attempt is
 };
 
 }  // namespace headsweep::testing

@@ -52,6 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Simulation, SimulationMutant,
                                            std::pair(Mutant::kLostIsNotDead, "LostIsNotDead"),
                                            std::pair(Mutant::kGangEndsWithOne, "GangEndsWithOne"),
                                            std::pair(Mutant::kReportBeforeSeal, "ReportBeforeSeal"),
+                                           std::pair(Mutant::kEndSaidOnce, "EndSaidOnce"),
                                            std::pair(Mutant::kForgetJournal, "ForgetJournal")),
                          [](const auto& param_info) { return std::string(param_info.param.second); });
 
