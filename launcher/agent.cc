@@ -505,7 +505,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     const double patience = workspace ? options.timing.agent_timeout() : options.timing.welcome_timeout;
     if (ending || now < last_heard + patience) return;
     LogError("nothing heard from the coordinator for {:.0f} s; ending what runs here", now - last_heard);
-    ending = true;
+    ending = lost_coordinator = true;
     end_clean = false;
     for (Running& running : attempts) Kill(running, kKilledNoCoordinator);
     EndIfIdle();
@@ -540,7 +540,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
   std::deque<nlohmann::json> ends;  // the last that were said
   std::list<Running> attempts;  // a list: control channels hold references
   double last_heard = 0, last_alive = 0, last_tick = 0;
-  bool ending = false, end_clean = true, ended = false;
+  bool ending = false, end_clean = true, ended = false, lost_coordinator = false;
 };
 
 Agent::Agent(boost::asio::io_context& loop, Link& link, FileSystem& files, const Clock& clock,
@@ -567,6 +567,8 @@ void Agent::Start(std::function<void(bool)> on_end) {
   impl_->WatchChildren();
   impl_->Schedule();
 }
+
+bool Agent::lost_coordinator() const { return impl_->lost_coordinator; }
 
 void Agent::OnSignal(const std::string& name) {
   impl_->Send({{message::kType, message::kSignal}, {"name", name}});

@@ -46,6 +46,9 @@ class Agent {
   // runs here any more and the coordinator said "end", or it was silent for too long (clean = false).
   void Start(std::function<void(bool clean)> on_end);
 
+  // Whether it has ended because the coordinator fell silent.
+  bool lost_coordinator() const;
+
   // This rank itself was asked to stop: tells the coordinator, and has the trainers checkpoint at once in
   // case it is dying.
   void OnSignal(const std::string& name);

@@ -85,11 +85,23 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
         records.push_back(record->event);
         continue;
       }
-      journal.Append(std::exchange(records, {}));  // on disk before it is acted on
+      Append(std::exchange(records, {}));  // on disk before it is acted on
       std::visit([this](const auto& what) { Do(what); }, command);
     }
-    journal.Append(std::exchange(records, {}));
+    Append(std::exchange(records, {}));
     AnswerClaims();
+  }
+
+  void Append(const std::vector<JournalEvent>& records) {
+    if (records.empty()) return;
+    InsistOnOwnership();
+    journal.Append(records);
+  }
+
+  void InsistOnOwnership() const {
+    if (options.is_ours && !options.is_ours())
+      throw ConfigError(fmt::format("another launcher has taken over the sweep {}: this one was taken for dead, and ends",
+                                    options.sweep));
   }
 
   void Do(const Record&) {}
@@ -397,6 +409,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     Refresh();
     if (now < next_look) return;
     next_look = now + kLookSeconds;
+    InsistOnOwnership();
     ObeyRequests();
     if (!core.ended()) WriteLive();
   }

@@ -33,6 +33,9 @@ struct CoordinatorOptions {
   std::string metric = "perplexity_per_word";  // of an evaluation: what early stopping compares
   Timing timing;
   LockOwner launcher;  // this process: requests are addressed to it
+  // Whether the sweep is still this launcher's. When not, it throws ConfigError out of the event loop, before anything
+  // is recorded. Not set: it is.
+  std::function<bool()> is_ours = {};
   // A trial's config.toml, for a number of micro-batches `divisor` times that of the sweep file (after
   // out-of-memory failures).
   std::function<std::string(const StageId& stage, int divisor)> config_toml;

@@ -8,6 +8,7 @@
 #include "cluster/base/errors.h"
 #include "cluster/base/log.h"
 #include "launcher/commands/command.h"
+#include "launcher/job_record.h"
 #include "launcher/mpi_link.h"
 
 namespace headsweep {
@@ -30,9 +31,12 @@ int Main(const std::vector<std::string>& arguments) {
   try {
     StartLog("headsweep", LogLevel::kWarning);
     if (IsSilentRank() && !NeedsEveryRank(arguments)) return kExitDone;
-    return RunCommandLine(arguments);
+    const int exit_code = RunCommandLine(arguments);
+    if (NeedsEveryRank(arguments) && !IsSilentRank()) LeaveExitCode(exit_code);
+    return exit_code;
   } catch (const ConfigError& error) {
     if (IsSilentRank()) return kExitUsage;
+    if (NeedsEveryRank(arguments)) LeaveExitCode(kExitUsage);
     for (const Diagnostic& diagnostic : error.diagnostics()) {
       const std::string text = ToString(diagnostic);
       std::fprintf(stderr, "%s%s\n", diagnostic.file.empty() ? "headsweep: " : "", text.c_str());

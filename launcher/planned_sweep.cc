@@ -5,6 +5,7 @@
 
 #include "cluster/base/errors.h"
 #include "data/corpus.h"
+#include "launcher/job_record.h"
 #include "launcher/journal.h"
 #include "launcher/roster.h"
 #include "sweeps/cost.h"
@@ -118,6 +119,7 @@ Sweep LoadKeptSweep(const Workspace& workspace, const FileSystem& files, const s
   std::vector<std::string> journals = {workspace.Journal(name)};
   for (const LauncherCard& card : ReadRoster(files, workspace, name)) journals.push_back(JournalOf(card.directory));
   std::string file = workspace.SweepToml(name);
+  for (const Submission& submission : ReadSubmissions(files, workspace, name)) file = submission.record.file;
   double latest = 0;
   for (const std::string& journal : journals) {
     for (const JournalEvent& event : ReadJournal(files, journal).events) {

@@ -39,7 +39,7 @@ struct PlannedSweep {
 PlannedSweep PlanSweep(Sweep sweep, const FingerprintOf& fingerprint_of);
 
 // The workspace's copy of a sweep. Relative paths in it are seen from the file that was run, which the
-// journal names.
+// journal names, or the record of its submission.
 Sweep LoadKeptSweep(const Workspace& workspace, const FileSystem& files, const std::string& name);
 
 // Fingerprints of the corpora themselves, without preparing anything.

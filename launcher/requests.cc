@@ -66,7 +66,7 @@ std::vector<std::pair<std::string, Request>> ReadRequests(FileSystem& files, con
 bool AwaitAnswer(const FileSystem& files, const LockOwner& launcher, const std::string& path, double timeout_seconds) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
   while (files.Exists(path)) {
-    const bool gone = StateOf(launcher, ThisProcess()) == OwnerState::kDead;
+    const bool gone = FindStateOf(launcher) == OwnerState::kDead;
     if (gone || std::chrono::steady_clock::now() > deadline) return !files.Exists(path);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }

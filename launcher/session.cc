@@ -24,6 +24,8 @@
 #include "launcher/history.h"
 #include "launcher/joined_sweep.h"
 #include "launcher/joining.h"
+#include "launcher/job_record.h"
+#include "launcher/lost_coordinator.h"
 #include "launcher/messages.h"
 #include "launcher/mpi_link.h"
 #include "launcher/planned_sweep.h"
@@ -36,6 +38,7 @@ namespace headsweep {
 namespace {
 
 constexpr double kFlushTimeout = 5;      // for the last messages to other ranks
+constexpr const char* kCtrlC = "Ctrl-C";
 constexpr double kReportTimeout = 3600;  // collect and report of a very large sweep
 
 std::string HostName() {
@@ -90,7 +93,7 @@ class StopSignals {
   void Wait() {
     signals_.async_wait([this](const boost::system::error_code& error, int signal) {
       if (error) return;
-      on_signal_(signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", ::sigabbrev_np(signal)));
+      on_signal_(signal == SIGINT ? kCtrlC : fmt::format("SIG{}", ::sigabbrev_np(signal)));
       Wait();
     });
   }
@@ -112,6 +115,7 @@ int RunAgentRank(const SessionOptions& options, const Timing& timing, MpiWorld& 
       loop.stop();
     });
     loop.run();
+    if (agent.lost_coordinator()) SeeToLostCoordinator();
   }
   link.Flush(kFlushTimeout);
   world.Finish(clean.value_or(false));
@@ -146,19 +150,18 @@ class Session {
     for (const Diagnostic& warning : planned_->plan.warnings) display_.Line("warning: " + ToString(warning));
     const std::string& name = planned_->plan.name;
     files_.CreateDirectories(workspace_.SweepDirectory(name));
-    std::optional<SweepLock> lock;
     if (options_.join) {
       membership_ = JoinSweep(files_, workspace_, name, planned_->sweep.text(), HowToJoin());
       launcher_ = membership_->card().process;
     } else {
-      lock.emplace(workspace_.Lock(name), options_.take_over);
-      if (lock->predecessor())
+      lock_.emplace(workspace_.Lock(name), options_.take_over);
+      if (lock_->predecessor())
         display_.Line(fmt::format(
             "the launcher before (process {} on {}) ended without a word; going on from its journal",
-            lock->predecessor()->pid, lock->predecessor()->host));
+            lock_->predecessor()->pid, lock_->predecessor()->host));
       RefuseBesideOthers(files_, workspace_, name, HowToJoin());
       KeepSweepFile();
-      launcher_ = lock->owner();
+      launcher_ = lock_->owner();
     }
     auto [exit_code, clean] = Supervise(agent);
     if (world_ != nullptr) {
@@ -169,10 +172,12 @@ class Session {
     membership_.reset();  // nothing more is claimed: the others need not wait for this one
     exit_code = joined ? ConcludeOnce(exit_code) : Conclude(exit_code);
     if (world_ != nullptr && !clean) {  // MPI's exit handlers would wait for the lost ranks
-      lock.reset();
+      lock_.reset();
       std::fflush(nullptr);
+      LeaveExitCode(exit_code);
       std::_Exit(exit_code);
     }
+    lock_.reset();
     return exit_code;
   }
 
@@ -241,6 +246,7 @@ class Session {
                     {"stages", std::to_string(planned_->plan.stages.size())},
                     {"pid", std::to_string(::getpid())},
                     {"host", HostName()},
+                    {"job", launcher_.job},
                     {"version", HEADSWEEP_VERSION},
                     {"automatic", automatic ? "yes" : "no"}};
     if (membership_) event.fields["launch"] = membership_->card().launch;
@@ -306,6 +312,7 @@ class Session {
     coordinating.launcher = launcher_;
     if (joined) coordinating.joined = &*joined;
     if (membership_) coordinating.directory = membership_->card().directory;
+    if (lock_) coordinating.is_ours = [this] { return lock_->Holds(); };
     coordinating.config_toml = [this](const StageId& stage, int divisor) {
       return planned_->ConfigToml(stage.value(), divisor);
     };
@@ -317,7 +324,10 @@ class Session {
     Agent agent(loop_, *to_coordinator, files_, clock_, agent_options);
     Coordinator coordinator(loop_, links, files_, clock_, workspace_, journal, std::move(core), display_,
                             coordinating);
-    StopSignals signals(loop_, [&](const std::string& signal) { coordinator.RequestStop(signal); });
+    StopSignals signals(loop_, [&](const std::string& name) {
+      // Batch systems repeat themselves on the way to SIGKILL; a person who presses Ctrl-C again means it.
+      if (name == kCtrlC || !coordinator.core().stopping()) coordinator.RequestStop(name);
+    });
 
     std::optional<End> end;
     bool agent_ended = false;
@@ -435,6 +445,7 @@ class Session {
   const SystemClock clock_;
   Display display_;
   std::optional<PlannedSweep> planned_;
+  std::optional<SweepLock> lock_;
   LockOwner launcher_;
   std::unique_ptr<Membership> membership_;  // of a shared sweep
   std::string ended_as_;                    // the state of each stage, when all was over

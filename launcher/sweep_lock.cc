@@ -4,12 +4,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -17,12 +19,15 @@
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
 #include "cluster/base/log.h"
+#include "cluster/slurm/slurm.h"
+#include "cluster/slurm/this_job.h"
 
 namespace headsweep {
 namespace {
 
 // The guard is held for a few file operations; longer means a file server that does not answer.
 constexpr double kGuardDeadlineSeconds = 30;
+constexpr double kSlurmAnswerSeconds = 10;
 
 std::string FirstLine(const std::string& path) {
   try {
@@ -130,8 +135,8 @@ LockOwner ThisProcess() {
   owner.pid_space = ReadLink("/proc/self/ns/pid");
   owner.pid = static_cast<int>(::getpid());
   owner.start_ticks = StartTicks(owner.pid);
-  const char* job = std::getenv("SLURM_JOB_ID");
-  owner.job = job != nullptr ? job : "";
+  owner.job = ThisJob();
+  owner.restart = ThisJobsRestarts();
   owner.since = SystemClock().Wall();
   return owner;
 }
@@ -143,6 +148,7 @@ std::string FormatLockOwner(const LockOwner& owner) {
                         {"pid", owner.pid},
                         {"start_ticks", owner.start_ticks},
                         {"job", owner.job},
+                        {"restart", owner.restart},
                         {"since", owner.since}}
              .dump() +
          "\n";
@@ -158,6 +164,7 @@ std::optional<LockOwner> ParseLockOwner(const std::string& content) {
     json.at("pid").get_to(owner.pid);
     json.at("start_ticks").get_to(owner.start_ticks);
     json.at("job").get_to(owner.job);
+    owner.restart = json.value("restart", 0);  // not in locks of earlier versions
     json.at("since").get_to(owner.since);
     return owner;
   } catch (const nlohmann::json::exception&) {
@@ -166,11 +173,41 @@ std::optional<LockOwner> ParseLockOwner(const std::string& content) {
 }
 
 OwnerState StateOf(const LockOwner& owner, const LockOwner& here) {
+  // Slurm starts a job again only when it takes its earlier run for ended.
+  if (!owner.job.empty() && owner.job == here.job && owner.restart < here.restart) return OwnerState::kDead;
   if (owner.host != here.host) return OwnerState::kUnknown;
   if (owner.boot != here.boot) return OwnerState::kDead;  // the machine was started again since
   if (owner.pid_space != here.pid_space) return OwnerState::kUnknown;
   const std::uint64_t start = StartTicks(owner.pid);
   return start != 0 && start == owner.start_ticks ? OwnerState::kAlive : OwnerState::kDead;
+}
+
+namespace {
+
+// Whether the job is certainly not running; false also when nobody answers.
+bool SlurmHasEnded(const std::string& job) {
+  static std::map<std::string, std::pair<double, bool>> answers;  // one thread asks
+  const double now = SystemClock().Monotonic();
+  const auto known = answers.find(job);
+  if (known != answers.end() && now < known->second.first + kSlurmAnswerSeconds) return known->second.second;
+  bool ended = false;
+  if (Slurm::IsHere()) {
+    const JobsAnswer answer = Slurm().Jobs({job});
+    ended = answer.known && std::all_of(answer.jobs.begin(), answer.jobs.end(), [](const SlurmJob& one) {
+              return one.phase == JobPhase::kOver || one.phase == JobPhase::kPending;
+            });
+  }
+  answers[job] = {SystemClock().Monotonic(), ended};
+  return ended;
+}
+
+}  // namespace
+
+OwnerState FindStateOf(const LockOwner& owner) {
+  const LockOwner here = ThisProcess();
+  const OwnerState state = StateOf(owner, here);
+  if (state != OwnerState::kUnknown || owner.job.empty() || owner.job == here.job) return state;
+  return SlurmHasEnded(owner.job) ? OwnerState::kDead : OwnerState::kUnknown;
 }
 
 std::optional<LockOwner> ReadSweepLock(const std::string& path) {
@@ -191,7 +228,7 @@ SweepLock::SweepLock(const std::string& path, bool take_over) : path_(path), own
     } else if (error != 0) {
       if (error != EEXIST && !no_links) throw IoError("link", path, error);
       predecessor_ = ParseLockOwner(files.ReadFile(path));
-      const OwnerState state = predecessor_ ? StateOf(*predecessor_, owner_) : OwnerState::kUnknown;
+      const OwnerState state = predecessor_ ? FindStateOf(*predecessor_) : OwnerState::kUnknown;
       const bool may = state == OwnerState::kDead ? (guard.excludes() || take_over)
                                                   : (state == OwnerState::kUnknown && take_over);
       if (!may) ThrowHeld(path, predecessor_, state == OwnerState::kDead ? OwnerState::kUnknown : state);
@@ -206,6 +243,8 @@ SweepLock::SweepLock(const std::string& path, bool take_over) : path_(path), own
     throw;
   }
 }
+
+bool SweepLock::Holds() const { return ReadSweepLock(path_) == owner_; }
 
 SweepLock::~SweepLock() {
   try {

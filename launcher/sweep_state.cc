@@ -143,7 +143,7 @@ SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, c
     if (files.Exists(workspace.TrialResult(stage))) done.emplace(StageId(stage), "");
   std::vector<KnownLauncher> launchers;
   if (const std::optional<LockOwner> owner = ReadSweepLock(workspace.Lock(name)))
-    launchers.push_back({directory, *owner, false, StateOf(*owner, ThisProcess()) != OwnerState::kDead, {}});
+    launchers.push_back({directory, *owner, false, FindStateOf(*owner) != OwnerState::kDead, {}});
   const double lease = Timing::FromEnvironment().lease;
   std::vector<LauncherJournal> shared;
   for (const LauncherCard& card : ReadRoster(files, workspace, name)) {

@@ -1,5 +1,5 @@
 // Workspace: where everything is on disk. The one place that knows the paths of a workspace:
-//   <root>/sweeps/<name>/{sweep.toml, journal.jsonl, launcher.lock, live.json, requests/,
+//   <root>/sweeps/<name>/{sweep.toml, journal.jsonl, launcher.lock, live.json, requests/, jobs/<n>/,
 //                         results.h5, report.html,
 //                         launchers/<id>/{launcher.json, beat, journal.jsonl, live.json, requests/}}   see LEASES.md
 //   <root>/trials/<id>/{config.toml, attempt-<n>/{log.txt, metrics.h5}, checkpoint/step-<k>/, result.h5,
@@ -29,6 +29,8 @@ class Workspace {
   std::string Live(const std::string& sweep) const { return SweepDirectory(sweep) + "/live.json"; }
   std::string Lock(const std::string& sweep) const { return SweepDirectory(sweep) + "/launcher.lock"; }
   std::string Launchers(const std::string& sweep) const { return SweepDirectory(sweep) + "/launchers"; }
+  // Submissions to a batch system, one directory each: job_record.h.
+  std::string Jobs(const std::string& sweep) const { return SweepDirectory(sweep) + "/jobs"; }
   std::string Results(const std::string& sweep) const { return SweepDirectory(sweep) + "/results.h5"; }
   std::string Report(const std::string& sweep) const { return SweepDirectory(sweep) + "/report.html"; }
 

@@ -29,12 +29,16 @@ bool IsExecutable(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// This process's variables with some added or replaced, as "name=value".
-std::vector<std::string> Environment(const std::vector<std::pair<std::string, std::string>>& changes) {
+// This process's variables with some left out, added or replaced, as "name=value".
+std::vector<std::string> Environment(const std::vector<std::pair<std::string, std::string>>& changes,
+                                     const std::vector<std::string>& without) {
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::string_view name = text.substr(0, text.find('='));
+    if (std::any_of(without.begin(), without.end(),
+                    [&](const std::string& prefix) { return name.starts_with(prefix); }))
+      continue;
     if (std::none_of(changes.begin(), changes.end(),
                      [&](const auto& change) { return change.first == name; }))
       variables.emplace_back(text);
@@ -116,13 +120,14 @@ std::string FindProgram(const std::string& name) {
 }
 
 ProgramResult RunProgram(const std::vector<std::string>& arguments, double timeout_seconds, bool merge_errors,
-                         const std::vector<std::pair<std::string, std::string>>& environment) {
+                         const std::vector<std::pair<std::string, std::string>>& environment,
+                         const std::vector<std::string>& without) {
   HEADSWEEP_CHECK(!arguments.empty(), "a program without a name");
   const std::string path = FindProgram(arguments[0]);
   if (path.empty()) throw IoError("find program", arguments[0], ENOENT);
   const auto start = SteadyClock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(SteadyClock::now() - start).count(); };
-  Child child(path, arguments, merge_errors, Environment(environment));
+  Child child(path, arguments, merge_errors, Environment(environment, without));
 
   ProgramResult result;
   int status = 0;

@@ -9,6 +9,7 @@
 #include "launcher/messages.h"
 #include "launcher/requests.h"
 #include "launcher/sweep_state.h"
+#include "launcher/submission_state.h"
 
 namespace headsweep {
 namespace {
@@ -53,9 +54,42 @@ std::string ChosenSweep(const Arguments& arguments) {
   return Workspace(arguments.Text("workspace")).ChooseSweep(FileSystem::Real(), arguments.Positional(0));
 }
 
+// Takes the sweep's submissions out of the queue for good. Returns what was done, a line each; empty: there was none.
+std::vector<std::string> CancelSubmissions(const std::string& root, const std::string& sweep, bool everything) {
+  FileSystem& files = FileSystem::Real();
+  const Slurm slurm;
+  std::vector<std::string> lines;
+  for (const auto& [submission, state] : LookAtSubmissions(slurm, files, Workspace(root), sweep)) {
+    if (state.life == SubmissionLife::kOver) continue;
+    // First: from here on nothing of it is put into the queue again, whatever becomes of the rest.
+    MarkCancelled(files, submission.directory, ThisUser());
+    std::vector<std::string> ids = submission.Ids();
+    if (ids.empty())
+      for (const SlurmJob& job : state.jobs) ids.push_back(job.id);
+    for (const std::string& id : ids) {
+      const SlurmReply reply = everything ? slurm.Cancel(id) : slurm.CancelPending(id);
+      lines.push_back(reply.outcome == SlurmOutcome::kDone
+                          ? fmt::format("job {}: {}", id, everything ? "cancelled" : "will not start again")
+                          : fmt::format("job {}: Slurm did not cancel it ({}); should it start, it ends at once", id,
+                                        reply.text));
+    }
+    if (ids.empty()) lines.push_back("a submission without a known job: should one start, it ends at once");
+  }
+  return lines;
+}
+
 int RunCancel(const Arguments& arguments) {
   const bool now = arguments.Has("now");
   const std::string sweep = ChosenSweep(arguments);
+  const Workspace workspace(arguments.Text("workspace"));
+  // A job that is only starting has no launcher yet that could be asked.
+  const bool launcher = !ReadSweepState(workspace, FileSystem::Real(), sweep).Living().empty();
+  const std::vector<std::string> cancelled = CancelSubmissions(workspace.root(), sweep, now || !launcher);
+  for (const std::string& line : cancelled) std::cout << line << "\n";
+  if (!launcher && !cancelled.empty()) {
+    std::cout << fmt::format("{}: go on later with: headsweep resume {}\n", sweep, sweep);
+    return kExitDone;
+  }
   Ask(arguments, sweep, {now ? request::kKill : request::kCancel, {}, "", {}}, "there is nothing to cancel",
       fmt::format("{}; go on later with: headsweep resume {}",
                   now ? "killed" : "stopping, what runs is being checkpointed", sweep));

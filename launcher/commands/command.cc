@@ -99,7 +99,8 @@ Arguments Parse(const SubCommand& command, const std::vector<std::string>& words
 }  // namespace
 
 std::vector<SubCommand> AllCommands() {
-  std::vector<SubCommand> commands = {MakeRunCommand(),    MakeResumeCommand(),     MakeStatusCommand(),
+  std::vector<SubCommand> commands = {MakeRunCommand(),    MakeSubmitCommand(),     MakeResumeCommand(),
+                                      MakeStatusCommand(), MakeBatchCommand(),
                                       MakeWatchCommand(),  MakeExplainCommand(),    MakeLogsCommand(),
                                       MakeCancelCommand(), MakePauseCommand(),      MakeContinueCommand(),
                                       MakeRetryCommand(),  MakeExpandCommand(),     MakeCollectCommand(),

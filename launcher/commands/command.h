@@ -50,6 +50,8 @@ SubCommand MakeDataCommand();
 SubCommand MakeDoctorCommand();
 SubCommand MakePlanCommand();
 SubCommand MakeReadResultsCommand();
+SubCommand MakeSubmitCommand();
+SubCommand MakeBatchCommand();
 
 std::vector<SubCommand> AllCommands();
 

@@ -5,10 +5,32 @@
 #include <iostream>
 
 #include "cluster/base/errors.h"
+#include "cluster/doctor_cluster.h"
 #include "launcher/commands/command.h"
 #include "launcher/process.h"
+#include "launcher/workspace.h"
 
 namespace headsweep {
+namespace {
+
+std::vector<Finding> LookHere(const Arguments& arguments) {
+  DoctorOptions options;
+  options.workspace = arguments.Text("workspace");
+  options.trainer = TrainerPath();
+  return Diagnose(options);
+}
+
+std::vector<Finding> LookAtCluster(const Arguments& arguments) {
+  ClusterDoctorOptions options;
+  options.workspace = Workspace(arguments.Text("workspace")).root();
+  options.program = ProgramPath();
+  options.nodes = arguments.Number("nodes");
+  if (options.nodes < 0) throw ConfigError("--nodes: give a number from 0");
+  if (!arguments.Text("partition").empty()) options.srun.push_back("--partition=" + arguments.Text("partition"));
+  return DiagnoseCluster(Slurm(), options);
+}
+
+}  // namespace
 
 SubCommand MakeDoctorCommand() {
   SubCommand command{
@@ -20,17 +42,27 @@ SubCommand MakeDoctorCommand() {
           "\"problems\": n, \"notes\": n}; level: ok, note or problem.\n\n"
           "examples\n"
           "  headsweep doctor\n"
+          "  headsweep doctor --cluster --nodes 2 --workspace /scratch/runs     # what Slurm offers, and how its nodes see "
+          "the workspace\n"
           "  srun -N 1 headsweep doctor --json --workspace /scratch/runs\n",
       .run = [](const Arguments& arguments) -> int {
-        DoctorOptions options;
-        options.workspace = arguments.Text("workspace");
-        options.trainer = TrainerPath();
-        const std::vector<Finding> findings = Diagnose(options);
+        if (!arguments.Text("look-from-node").empty()) {
+          std::cout << FormatNodeLook(LookFromNode(arguments.Text("look-from-node"), arguments.Text("token")));
+          return kExitDone;
+        }
+        const std::vector<Finding> findings = arguments.Has("cluster") ? LookAtCluster(arguments) : LookHere(arguments);
         std::cout << (arguments.Has("json") ? FindingsToJson(findings) + "\n" : FormatFindings(findings));
         return HasProblem(findings) ? kExitFailed : kExitDone;
       }};
   AddWorkspaceOption(command);
-  command.options.add_options()("json", boost::program_options::bool_switch(), "for programs");
+  command.options.add_options()("json", boost::program_options::bool_switch(), "for programs")(
+      "cluster", boost::program_options::bool_switch(), "look at the Slurm cluster instead")(
+      "nodes", boost::program_options::value<int>()->default_value(0)->value_name("N"),
+      "with --cluster: look from N nodes, in a job step of a few seconds")(
+      "partition", boost::program_options::value<std::string>()->default_value("")->value_name("NAME"),
+      "of these nodes")("look-from-node", boost::program_options::value<std::string>()->default_value("")->value_name("DIR"),
+                        "what such a node runs")(
+      "token", boost::program_options::value<std::string>()->default_value("")->value_name("TEXT"), "what it must read");
   return command;
 }
 

@@ -1,11 +1,15 @@
 #include <boost/program_options/value_semantic.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 
+#include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
+#include "launcher/submission_state.h"
 #include "launcher/sweep_state.h"
 #include "launcher/workspace.h"
 
@@ -15,6 +19,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr std::chrono::milliseconds kFollowInterval(500);
+constexpr double kSlurmSeconds = 10;  // between two questions to squeue
 
 // The last `lines` lines of text; all for 0.
 std::string Tail(const std::string& text, int lines) {
@@ -36,9 +41,66 @@ bool IsRunning(const Workspace& workspace, const FileSystem& files, const std::s
   return false;
 }
 
+// Slurm's output of the latest submission: the newest of its files (an array has one a task); "" = none yet.
+std::string LatestOutput(const FileSystem& files, const Submission& submission) {
+  std::string latest;
+  std::filesystem::file_time_type newest{};
+  for (const std::string& name : files.List(submission.directory)) {
+    if (!name.starts_with("slurm-")) continue;
+    const std::string path = JoinPath(submission.directory, name);
+    std::error_code error;
+    const auto written = std::filesystem::last_write_time(path, error);
+    if (!error && (latest.empty() || written > newest)) latest = path, newest = written;
+  }
+  return latest;
+}
+
+// The output of a submitted sweep's job.
+int RunJobLogs(const Arguments& arguments, const Workspace& workspace, const std::string& sweep) {
+  const FileSystem& files = FileSystem::Real();
+  const Slurm slurm;
+  const SystemClock clock;
+  std::size_t printed = 0;
+  std::string path;
+  double next_question = 0;
+  bool may_go_on = true;
+  for (;;) {
+    if (clock.Monotonic() >= next_question) {
+      const std::vector<SubmissionView> views = LookAtSubmissions(slurm, files, workspace, sweep);
+      may_go_on = AnyAlive(views) || AnyUnknown(views);
+      next_question = clock.Monotonic() + kSlurmSeconds;
+      const std::string latest = LatestOutput(files, views.back().submission);
+      if (latest.empty()) {
+        for (const std::string& line : SubmissionLines(views, std::nullopt)) std::cerr << "== " << line << "\n";
+      } else if (latest != path) {
+        path = latest;
+        std::cerr << "== " << path << "\n";
+        const std::string text = files.ReadFile(path);
+        std::cout << Tail(text, arguments.Number("lines")) << std::flush;
+        printed = text.size();
+      }
+    }
+    if (!path.empty()) {
+      const std::string text = files.ReadFile(path);
+      if (text.size() > printed) std::cout << text.substr(printed) << std::flush;
+      printed = text.size();
+    }
+    if (!arguments.Has("follow") || !may_go_on) return kExitDone;
+    std::this_thread::sleep_for(kFollowInterval);
+  }
+}
+
 int RunLogs(const Arguments& arguments) {
   const FileSystem& files = FileSystem::Real();
   const Workspace workspace(arguments.Text("workspace"));
+  const std::vector<std::string> sweeps = workspace.Sweeps(files);
+  if (arguments.positional.size() == 1 &&
+      std::find(sweeps.begin(), sweeps.end(), arguments.Positional(0)) != sweeps.end()) {
+    if (ReadSubmissions(files, workspace, arguments.Positional(0)).empty())
+      throw ConfigError(fmt::format("{} was never submitted, so there is no job's output; name one of its trials too",
+                                    arguments.Positional(0)));
+    return RunJobLogs(arguments, workspace, arguments.Positional(0));
+  }
   const bool named = arguments.positional.size() == 2;
   if (named) workspace.ChooseSweep(files, arguments.Positional(0));
   const std::string stage = workspace.ChooseTrial(files, arguments.Positional(named ? 1 : 0));
@@ -67,14 +129,15 @@ int RunLogs(const Arguments& arguments) {
 
 SubCommand MakeLogsCommand() {
   SubCommand command{.name = "logs",
-                     .arguments = "[NAME] STAGE",
+                     .arguments = "[NAME] STAGE | NAME",
                      .least = 1,
                      .most = 2,
-                     .summary = "prints the log of a trial; STAGE is its id or the first digits of it",
+                     .summary = "prints the log of a trial (its id, or the first digits), or of a submitted sweep's job",
                      .details =
                          "examples\n"
                          "  headsweep logs 3fa0\n"
                          "  headsweep logs 3fa0 -f\n"
+                         "  headsweep logs my-first-sweep -f           # what its Slurm job prints\n"
                          "  headsweep logs my-first-sweep 3fa0 -n 0 --attempt 1\n",
                      .run = RunLogs};
   AddWorkspaceOption(command);

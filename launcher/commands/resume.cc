@@ -2,10 +2,15 @@
 
 #include <cstdio>
 
+#include "cluster/base/errors.h"
+#include "cluster/slurm/this_job.h"
 #include "launcher/commands/command.h"
 #include "launcher/commands/run_options.h"
+#include "launcher/journal.h"
+#include "launcher/mpi_link.h"
 #include "launcher/planned_sweep.h"
 #include "launcher/session.h"
+#include "launcher/submission.h"
 
 namespace headsweep {
 namespace {
@@ -23,6 +28,50 @@ Sweep LoadToResume(const std::string& what, const Workspace& workspace, const Fi
   return LoadKeptSweep(workspace, files, name);
 }
 
+// Whether what ran last was a job (or it never ran): then it goes on as one.
+bool BelongsToSlurm(const Workspace& workspace, const FileSystem& files, const std::string& sweep) {
+  std::string job = "?";
+  for (const JournalEvent& event : ReadJournal(files, workspace.Journal(sweep)).events) {
+    if (event.type != journal::kSweepStarted) continue;
+    const auto field = event.fields.find("job");
+    job = field != event.fields.end() ? field->second : "";
+  }
+  return !job.empty() && !ReadSubmissions(files, workspace, sweep).empty();
+}
+
+// As it was submitted the last time, with the same resources.
+int SubmitAgain(const Workspace& workspace, const std::string& sweep) {
+  FileSystem& files = FileSystem::Real();
+  const Submission last = ReadSubmissions(files, workspace, sweep).back();
+  const SubmitRequest request{last.record.request, last.record.options};
+  const Slurm slurm;
+  CheckMaySubmit(files, workspace, sweep, slurm, request);
+  const Sweep again =
+      Sweep::Parse(files.ReadFile(JoinPath(last.directory, job_file::kSweep)), last.record.file);
+  const Submission submission = Submit(files, workspace, again, slurm, request);
+  std::printf("%s: submitted again as %s\n", sweep.c_str(), Describe(submission).c_str());
+  return kExitDone;
+}
+
+int RunResume(const Arguments& arguments) {
+  const Workspace chosen(arguments.Text("workspace"));
+  const std::string& what = arguments.Positional(0);
+  // A job does not submit, nor does every rank under mpirun.
+  if (!arguments.Has("here") && ThisJob().empty() && !DetectMpi().launched && !what.ends_with(".toml")) {
+    const FileSystem& files = FileSystem::Real();
+    const std::string sweep = chosen.ChooseSweep(files, what);
+    if (BelongsToSlurm(chosen, files, sweep)) {
+      if (arguments.Has("finish-early-stopped"))
+        throw ConfigError("--finish-early-stopped is not for sweeps that ran as a Slurm job; with --here it runs on this "
+                          "machine");
+      return SubmitAgain(chosen, sweep);
+    }
+  }
+  return RunSession(SessionOptionsFrom(arguments), [&](const Workspace& workspace, const FileSystem& files) {
+    return LoadToResume(what, workspace, files);
+  });
+}
+
 }  // namespace
 
 SubCommand MakeResumeCommand() {
@@ -34,20 +83,17 @@ SubCommand MakeResumeCommand() {
                   .details =
                       "Takes the sweep as it was last run, from the workspace's own copy. NAME may be left "
                       "out if the workspace has one\n"
-                      "sweep only. Running trials go on from their last checkpoint and end with the same "
-                      "numbers, bit for bit.\n\n"
+                      "sweep only. A sweep that ran as a Slurm job is submitted again, as it was. Running trials go on "
+                      "from their last\ncheckpoint and end with the same numbers, bit for bit.\n\n"
                       "examples\n"
                       "  headsweep resume\n"
                       "  headsweep resume my-first-sweep --workspace /scratch/runs\n",
-                  .run = [](const Arguments& arguments) {
-                    return RunSession(SessionOptionsFrom(arguments),
-                                      [&](const Workspace& workspace, const FileSystem& files) {
-                                        return LoadToResume(arguments.Positional(0), workspace, files);
-                                      });
-                  }};
+                  .run = RunResume};
   AddRunOptions(command);
   command.options.add_options()("finish-early-stopped", boost::program_options::bool_switch(),
                                 "finish the trials, too, that the sweep's rule for early stopping gave up");
+  command.options.add_options()("here", boost::program_options::bool_switch(),
+                                "on this machine, also when it ran as a Slurm job");
   return command;
 }
 

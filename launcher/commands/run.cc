@@ -1,3 +1,5 @@
+#include <boost/program_options/value_semantic.hpp>
+
 #include "launcher/commands/command.h"
 #include "launcher/commands/run_options.h"
 #include "launcher/session.h"
@@ -28,12 +30,18 @@ SubCommand MakeRunCommand() {
                       "they drain one sweep\n"
                       "  srun --mpi=pmix --no-kill --kill-on-bad-exit=0 headsweep run heads.toml\n",
                   .run = [](const Arguments& arguments) {
-                    const std::string path = arguments.Positional(0);
-                    return RunSession(
-                        SessionOptionsFrom(arguments),
-                        [&](const Workspace&, const FileSystem&) { return Sweep::Load(AbsolutePath(path)); });
+                    const std::string path = AbsolutePath(arguments.Positional(0));
+                    const std::string original = arguments.Text("original");
+                    return RunSession(SessionOptionsFrom(arguments),
+                                      [&](const Workspace&, const FileSystem& files) {
+                                        return original.empty() ? Sweep::Load(path)
+                                                                : Sweep::Parse(files.ReadFile(path), original);
+                                      });
                   }};
   AddRunOptions(command);
+  command.options.add_options()(
+      "original", boost::program_options::value<std::string>()->default_value("")->value_name("PATH"),
+      "the file that SWEEP.toml is a copy of: relative paths in it are seen from there");
   return command;
 }
 

@@ -6,6 +6,7 @@
 #include "launcher/commands/command.h"
 #include "launcher/commands/status_json.h"
 #include "launcher/messages.h"
+#include "launcher/submission_state.h"
 #include "launcher/sweep_state.h"
 
 namespace headsweep {
@@ -16,9 +17,10 @@ constexpr double kLongSilence = 10;  // seconds without a beat that are worth a 
 const char* const kStates[] = {"finished", "diverged", "early-stopped", "running", "interrupted",
                                "ready",    "waiting",  "failed",        "skipped"};
 
-void PrintText(const SweepState& state, const Workspace& workspace, bool all) {
+void PrintText(const SweepState& state, const Workspace& workspace, const std::vector<SubmissionView>& submissions,
+               bool all) {
   const std::map<std::string, int> counts = state.Counts();
-  std::cout << fmt::format("{}: {}", state.name, state.Word());
+  std::cout << fmt::format("{}: {}", state.name, WordOf(state, submissions));
   const std::vector<const KnownLauncher*> living = state.Living();
   if (living.size() == 1)
     std::cout << fmt::format(" (process {} on {})", living.front()->process.pid, living.front()->process.host);
@@ -37,6 +39,8 @@ void PrintText(const SweepState& state, const Workspace& workspace, bool all) {
                                    : "");
   }
   if (live) std::cout << "  " << live->line << (live->paused ? "; paused" : "") << "\n";
+  for (const std::string& line : SubmissionLines(submissions, live ? live->seconds_left : std::nullopt))
+    std::cout << "  " << line << "\n";
   for (const PlanStage& stage : state.planned.plan.stages) {
     const std::string& id = stage.config.id;
     const std::string word = state.StateOf(id);
@@ -57,7 +61,7 @@ void PrintText(const SweepState& state, const Workspace& workspace, bool all) {
                                attempt->message.substr(0, attempt->message.find('\n')));
     std::cout << "\n";
   }
-  if (!state.launcher_may_live &&
+  if (!state.launcher_may_live && !AnyAlive(submissions) && !AnyUnknown(submissions) &&
       counts.at("finished") + counts.at("diverged") + counts.at("early-stopped") <
           static_cast<int>(state.planned.index.size()))
     std::cout << fmt::format("go on with: headsweep resume {} --workspace {}\n", state.name,
@@ -73,10 +77,11 @@ int RunStatus(const Arguments& arguments) {
   if (names.empty() || !wanted.empty()) names = {workspace.ChooseSweep(files, wanted)};
   for (const std::string& name : names) {
     const SweepState state = ReadSweepState(workspace, files, name);
+    const std::vector<SubmissionView> submissions = LookAtSubmissions(Slurm(), files, workspace, name);
     if (arguments.Has("json")) {
-      std::cout << message::Format(StatusJson(state, workspace)) << "\n";
+      std::cout << message::Format(StatusJson(state, workspace, submissions)) << "\n";
     } else {
-      PrintText(state, workspace, arguments.Has("all"));
+      PrintText(state, workspace, submissions, arguments.Has("all"));
     }
   }
   return kExitDone;
@@ -91,16 +96,19 @@ SubCommand MakeStatusCommand() {
       .most = 1,
       .summary = "says where a sweep stands (every sweep of the workspace, when none is named)",
       .details =
-          "Looks at the disk only, so it can be asked at any time and on any machine that sees the "
-          "workspace.\n\n"
+          "Looks at the disk, and for submitted sweeps at squeue, so it can be asked at any time and on any machine "
+          "that sees the\nworkspace. A squeue that does not answer leaves a job \"unknown\".\n\n"
           "--json prints one object a line and sweep:\n"
           "  sweep, workspace, results, report    text; the last two are paths, whether or not the files are "
           "there yet\n"
-          "  state       running | done | stopped (resumable) | failed | interrupted (its launcher died)\n"
+          "  state       running | done | stopped (resumable) | failed | interrupted (its launcher died) | submitted |\n"
+          "              unknown (it was submitted, and squeue does not answer)\n"
           "  counts      {finished, diverged, early-stopped, running, interrupted, ready, waiting, failed, skipped: n}\n"
           "  launchers   those that may live: [{host, pid, job, since, joined, silent_for}]: job is Slurm's, since in\n"
           "              unix seconds, joined: it shares the sweep, silent_for: seconds since it was last heard of, or null\n"
           "  launcher    the first of them, or null\n"
+          "  submissions [{number, job, directory, life: alive|over|unknown, problem, cancelled_by, jobs: [{id, state, "
+          "phase,\n                reason, nodes, start, seconds_left}]}]: those that are not over, and the latest\n"
           "  stages      [{id, kind: train|prune, parent, description, state, attempts: n,\n"
           "                summary: null or what the trainer measured,\n"
           "                latest_attempt: {attempt, host, slots, started_at, ended_at, checkpoint_step, "

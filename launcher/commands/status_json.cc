@@ -41,18 +41,41 @@ nlohmann::json LauncherJson(const KnownLauncher& launcher) {
 
 }  // namespace
 
-nlohmann::json StatusJson(const SweepState& state, const Workspace& workspace) {
+static nlohmann::json SubmissionJson(const SubmissionView& view) {
+  const auto& [submission, known] = view;
+  nlohmann::json json = {{"number", submission.number},
+                         {"job", submission.record.job},
+                         {"directory", submission.directory},
+                         {"life", ToString(known.life)},
+                         {"problem", known.problem},
+                         {"cancelled_by", submission.cancelled_by},
+                         {"jobs", nlohmann::json::array()}};
+  for (const SlurmJob& job : known.jobs)
+    json["jobs"].push_back({{"id", job.id},
+                            {"state", job.state},
+                            {"phase", ToString(job.phase)},
+                            {"reason", job.reason},
+                            {"nodes", job.nodes},
+                            {"start", job.start},
+                            {"seconds_left", job.seconds_left ? nlohmann::json(*job.seconds_left) : nlohmann::json()}});
+  return json;
+}
+
+nlohmann::json StatusJson(const SweepState& state, const Workspace& workspace,
+                          const std::vector<SubmissionView>& submissions) {
   const std::map<std::string, int> counts = state.Counts();
   const std::optional<LiveView> live = ReadLive(FileSystem::Real(), state);
   nlohmann::json json = {{"sweep", state.name},
                          {"workspace", workspace.root()},
-                         {"state", state.Word()},
+                         {"state", WordOf(state, submissions)},
                          {"counts", counts},
                          {"launcher", nullptr},
                          {"launchers", nlohmann::json::array()},
                          {"results", workspace.Results(state.name)},
                          {"report", workspace.Report(state.name)},
+                         {"submissions", nlohmann::json::array()},
                          {"stages", nlohmann::json::array()}};
+  for (const SubmissionView& view : submissions) json["submissions"].push_back(SubmissionJson(view));
   for (const KnownLauncher* launcher : state.Living()) json["launchers"].push_back(LauncherJson(*launcher));
   if (!json["launchers"].empty()) json["launcher"] = json["launchers"].front();
   if (live) {

@@ -7,14 +7,18 @@
 #include <iostream>
 #include <thread>
 
+#include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
 #include "launcher/commands/command.h"
 #include "launcher/commands/status_json.h"
 #include "launcher/messages.h"
+#include "launcher/submission_state.h"
 #include "launcher/sweep_state.h"
 
 namespace headsweep {
 namespace {
+
+constexpr double kSlurmSeconds = 10;  // between two questions to squeue, which all users of a cluster ask
 
 std::string Bar(double fraction, int width) {
   const int done = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * width);
@@ -22,14 +26,17 @@ std::string Bar(double fraction, int width) {
          std::string(static_cast<std::size_t>(width - done), '.');
 }
 
-std::string Page(const SweepState& state, const std::optional<LiveView>& live) {
-  std::string page = fmt::format("{}: {}", state.name, state.Word());
+std::string Page(const SweepState& state, const std::optional<LiveView>& live,
+                 const std::vector<SubmissionView>& submissions) {
+  std::string page = fmt::format("{}: {}", state.name, WordOf(state, submissions));
   if (live) {
     page += fmt::format("{}\n[{}] {}\nslots {} of {} busy\n", live->paused ? " (paused)" : "",
                         Bar(live->fraction, 40), live->line, live->busy_slots, live->slots);
   } else {
     page += "\n";
   }
+  for (const std::string& line : SubmissionLines(submissions, live ? live->seconds_left : std::nullopt))
+    page += line + "\n";
   for (const PlanStage& stage : state.planned.plan.stages) {
     const std::string& id = stage.config.id;
     const AttemptHistory* attempt = state.LatestAttempt(id);
@@ -61,17 +68,26 @@ int RunWatch(const Arguments& arguments) {
   if (!(interval >= 0.2)) throw ConfigError("--interval is at least 0.2 seconds");
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string last;
+  const SystemClock clock;
+  std::vector<SubmissionView> submissions;
+  double next_question = 0;
   for (;;) {
+    if (clock.Monotonic() >= next_question) {
+      submissions = LookAtSubmissions(Slurm(), files, workspace, name);
+      next_question = clock.Monotonic() + std::max(interval, kSlurmSeconds);
+    }
     const SweepState state = ReadSweepState(workspace, files, name);
-    const std::string page = arguments.Has("json") ? message::Format(StatusJson(state, workspace)) + "\n"
-                                                   : Page(state, ReadLive(files, state));
+    const std::string page = arguments.Has("json") ? message::Format(StatusJson(state, workspace, submissions)) + "\n"
+                                                   : Page(state, ReadLive(files, state), submissions);
     if (terminal && !arguments.Has("json")) {
       std::cout << "\033[H\033[J" << page << std::flush;  // home, clear to the end
     } else if (page != last) {
       std::cout << page << std::flush;
     }
     last = page;
-    if (!state.launcher_may_live) {
+    const bool may_go_on = AnyAlive(submissions) || AnyUnknown(submissions);
+    if (!state.launcher_may_live && may_go_on && state.Word() == "done") return kExitDone;
+    if (!state.launcher_may_live && !may_go_on) {
       const std::string word = state.Word();
       return word == "done" ? kExitDone : (word == "failed" ? kExitFailed : kExitResumable);
     }
@@ -88,7 +104,8 @@ SubCommand MakeWatchCommand() {
       .most = 1,
       .summary = "shows a running sweep live: progress, running trials, speed, time left; ends with it",
       .details =
-          "Looks at the disk only, so it works on any machine that sees the workspace. Where the output is "
+          "Looks at the disk, and now and then at squeue, so it works on any machine that sees the workspace; a "
+          "submitted sweep is\nwatched from the queue to its end. Where the output is "
           "no "
           "terminal it prints\na page whenever something has changed. Exit code: 0 all done; 1 some trials "
           "failed; 75 "

@@ -49,9 +49,9 @@ class DisturbedSweepTest : public ::testing::Test {
         under);
   }
 
-  Digests DigestsOf(const Workspace& workspace) {
+  Digests DigestsOf(const Workspace& workspace, const std::string& sweep = "s") {
     const Finished status =
-        HeadsweepProgram({"status", "s", "--json", "--workspace", workspace.root()}, temp_ / "status").Wait();
+        HeadsweepProgram({"status", sweep, "--json", "--workspace", workspace.root()}, temp_ / "status").Wait();
     Digests digests;
     const json parsed = json::parse(status.output, nullptr, false);
     if (!parsed.is_object()) {

@@ -74,6 +74,7 @@ class CoordinatorTest : public ::testing::Test {
       return "# " + stage.value() + " divided by " + std::to_string(divisor) + "\n";
     };
     options.describe = [](const StageId& stage) { return "fake " + stage.value(); };
+    options.is_ours = [this] { return is_ours_; };
     Core core(std::move(plan), {}, journal_->history().events, {});
     coordinator_ = std::make_unique<Coordinator>(loop_, std::move(links), FileSystem::Real(), clock_,
                                                  workspace_, *journal_, std::move(core), display_, options);
@@ -105,6 +106,7 @@ class CoordinatorTest : public ::testing::Test {
   std::FILE* out_;
   Display display_;
   std::unique_ptr<Journal> journal_;
+  bool is_ours_ = true;
   std::optional<int> exit_code_;
   bool clean_ = false;
   std::unique_ptr<Coordinator> coordinator_;
@@ -222,6 +224,19 @@ TEST_F(CoordinatorTest, FirstAsksThenKills) {
   link.Say(NodeId(0), {{"type", "ended"}, {"stage", "t0"}, {"attempt", 1}, {"outcome", "stopped"}});
   ASSERT_TRUE(RunUntil(loop_, [&] { return exit_code_.has_value(); }));
   EXPECT_EQ(exit_code_, kExitResumable);
+}
+
+// A launcher that was taken for dead, on a node that Slurm had lost, must not write into its successor's journal.
+TEST_F(CoordinatorTest, ALauncherThatHasLostTheSweepRecordsNothingMore) {
+  ScriptedLink link({NodeId(0)});
+  Start({&link}, Plan(2));
+  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 1}});
+  const std::string before = FileSystem::Real().ReadFile(workspace_.Journal("s"));
+  is_ours_ = false;
+  EXPECT_THROW(link.Say(NodeId(0), {{"type", "ended"}, {"stage", "t0"}, {"attempt", 1}, {"outcome", "finished"}}),
+               ConfigError);
+  EXPECT_EQ(FileSystem::Real().ReadFile(workspace_.Journal("s")), before);
+  EXPECT_EQ(link.Count(NodeId(0), "start"), 1) << "nothing more is started";
 }
 
 class GangCoordinatorTest : public CoordinatorTest {

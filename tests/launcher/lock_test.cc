@@ -137,6 +137,35 @@ TEST(SweepLock, OfAnotherContainerIsNotTakenForDead) {
   EXPECT_NE(ErrorOf([&] { SweepLock lock(folder / "lock"); }), "");
 }
 
+// A job's earlier run is over once Slurm starts it again, wherever it ran.
+TEST(SweepLock, IsTakenOverFromAnEarlierRunOfTheSameJob) {
+  LockOwner here = ThisProcess(), earlier = here;
+  earlier.host = "another-node";
+  here.job = earlier.job = "7";
+  here.restart = 2;
+  earlier.restart = 1;
+  EXPECT_EQ(StateOf(earlier, here), OwnerState::kDead);
+  earlier.restart = 2;  // the same script started twice
+  EXPECT_EQ(StateOf(earlier, here), OwnerState::kUnknown);
+  earlier.job = "8";
+  earlier.restart = 0;
+  EXPECT_EQ(StateOf(earlier, here), OwnerState::kUnknown);
+  EXPECT_EQ(StateOf(here, here), OwnerState::kAlive);
+  EXPECT_EQ(ParseLockOwner(FormatLockOwner(here)), here);
+}
+
+TEST(SweepLock, ItsOwnerSeesWhenItIsLost) {
+  TempDir folder;
+  const SweepLock lock(folder / "lock");
+  EXPECT_TRUE(lock.Holds());
+  LockOwner other = ThisProcess();
+  other.pid += 1;
+  FileSystem::Real().WriteFile(folder / "lock", FormatLockOwner(other));
+  EXPECT_FALSE(lock.Holds());
+  FileSystem::Real().Remove(folder / "lock");
+  EXPECT_FALSE(lock.Holds());
+}
+
 TEST(SweepLock, RefusesAFileThatIsNoLock) {
   TempDir folder;
   FileSystem::Real().WriteFile(folder / "lock", "my notes\n");
