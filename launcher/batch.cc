@@ -136,8 +136,16 @@ class Batch {
     file->Sync();
   }
 
+  // Of the sweep, whichever of its launchers has made it.
   std::int64_t Progress() const {
-    return files_.Exists(journal_) ? ProgressOf(ReadJournal(files_, journal_).events) : 0;
+    std::int64_t progress = ProgressIn(journal_);
+    const std::string launchers = JoinPath(ParentPath(journal_), "launchers");
+    for (const std::string& launcher : files_.List(launchers))
+      progress += ProgressIn(JoinPath(launchers, launcher) + "/journal.jsonl");
+    return progress;
+  }
+  std::int64_t ProgressIn(const std::string& journal) const {
+    return files_.Exists(journal) ? ProgressOf(ReadJournal(files_, journal).events) : 0;
   }
 
   void CountPastRuns(RunEnd& end) const {

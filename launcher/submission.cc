@@ -21,6 +21,7 @@ JobPlace PlaceOf(const Workspace& workspace, const Sweep& sweep, const SubmitReq
   place.program = ProgramPath();
   place.agent = {"run", JoinPath(directory, job_file::kSweep), "--original=" + sweep.file(),
                  "--workspace=" + workspace.root()};
+  if (request.job.array > 0) place.agent.push_back("--join");
   place.agent.insert(place.agent.end(), request.options.begin(), request.options.end());
   return place;
 }

@@ -140,6 +140,7 @@ void AddSubmitOptions(SubCommand& command) {
   command.options.add_options()("nodes,N", text("N"), "nodes, one agent each; 2-4: from two to four")(
       "gpus-per-node", number("N"), "GPUs of each node")(
       "cpus-per-node", number("N"), "CPUs of each node; without it: whole nodes")(
+      "array", number("K"), "K jobs instead of one, each with these nodes, that share the sweep")(
       "time,t", text("TIME"), "time limit: minutes, HH:MM:SS or D-HH:MM:SS; a longer sweep is requeued until it is done")(
       "partition,p", text("NAME"), "as for sbatch")("account,A", text("NAME"), "as for sbatch")(
       "qos", text("NAME"), "as for sbatch")("constraint,C", text("LIST"), "as for sbatch")(
@@ -162,6 +163,7 @@ JobRequest JobRequestFrom(const Arguments& arguments, std::size_t positional) {
   text("nodes", request.nodes);
   number("gpus-per-node", request.gpus_per_node);
   number("cpus-per-node", request.cpus_per_node);
+  number("array", request.array);
   text("time", request.time);
   text("partition", request.partition);
   text("account", request.account);

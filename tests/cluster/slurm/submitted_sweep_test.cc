@@ -23,6 +23,17 @@ TEST_F(SlurmSweepTest, OverThreeNodesItEqualsTheLocalRun) {
   EXPECT_THAT(status.output, HasSubstr(fmt::format("job {}: over (COMPLETED)", job)));
 }
 
+TEST_F(SlurmSweepTest, AnArrayOfJobsDrainsOneSweep) {
+  MakeItLonger();
+  const Workspace workspace(temp_ / "ws");
+  const Finished too_many = Headsweep({"submit", temp_ / "sweep.toml", "--array", "64"}, workspace);
+  EXPECT_EQ(too_many.code, 2);
+  EXPECT_THAT(too_many.output, HasSubstr("takes 63 at most (MaxArraySize = 64)"));
+  const std::string job = Submit(workspace, {"--array", "2"});
+  for (const char* task : {"_0", "_1"}) EXPECT_EQ(WaitForEnd(job + task), "COMPLETED");
+  EXPECT_EQ(DigestsOf(workspace), Local());
+}
+
 // The signal ahead of the limit is Slurm's own; two more are sent by hand, since Slurm looks at limits twice a minute.
 TEST_F(SlurmSweepTest, LongerThanItsTimeLimitItIsRequeuedUntilItIsDone) {
   MakeItLonger();
