@@ -549,6 +549,7 @@ void Coordinator::Start(std::function<void(int, bool)> on_end) {
                    {"sweep", impl.options.sweep},
                    {"threads", impl.options.threads},
                    {"device", impl.options.device}});
+  if (impl.options.seconds_left > 0) impl.Handle(TimeLimit{impl.options.seconds_left});
   impl.Schedule();
 }
 

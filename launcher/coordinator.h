@@ -32,6 +32,7 @@ struct CoordinatorOptions {
   std::string device = "cpu";  // "cuda": a slot is a GPU
   std::string metric = "perplexity_per_word";  // of an evaluation: what early stopping compares
   Timing timing;
+  double seconds_left = 0;  // of the allocation; 0: not known
   LockOwner launcher;  // this process: requests are addressed to it
   // Whether the sweep is still this launcher's. When not, it throws ConfigError out of the event loop, before anything
   // is recorded. Not set: it is.

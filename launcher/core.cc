@@ -83,6 +83,7 @@ std::vector<Command> Core::Handle(const Event& event, double now) {
 
   std::visit([this](const auto& e) { On(e); }, event);
   Ring();
+  ObeyTimeLimit();
   StartReady();
   EndIfDone();
 
@@ -162,6 +163,11 @@ void Core::On(const AttemptProgressed& event) {
   Entry& entry = At(stage);
   entry.status.step = std::max(entry.status.step, event.step);
   entry.status.steps = event.steps;
+  if (!entry.under_way && event.step > entry.step_at_start) {
+    entry.under_way = true;
+    const double took = last_now_ - entry.status.started_at;
+    start_up_ = start_up_ == 0 ? took : 0.7 * start_up_ + 0.3 * took;
+  }
   entry.watch.OnProgress(event.step, now_);
   if (entry.run == Run::kRunning) {
     SetAlarm(stage, entry.watch.Deadline(policy_.hang_factor, policy_.hang_floor_seconds));
@@ -364,6 +370,8 @@ void Core::On(const StopRequested& event) {
   Close(again ? Phase::kKilling : Phase::kStopping, kExitResumable,
         fmt::format("stopped: {}; run `headsweep resume` to go on", event.reason));
 }
+
+void Core::On(const TimeLimit& event) { ends_at_ = last_now_ + event.seconds_left; }
 
 void Core::On(const PauseRequested& event) {
   if (paused_ == event.paused) return;

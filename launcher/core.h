@@ -76,6 +76,9 @@ struct AttemptEnded {    // every process of the attempt is gone
   std::string summary;   // JSON StageSummary of a finished or diverged stage
 };
 struct StopRequested { std::string reason; };  // Ctrl-C, SIGTERM, time limit. The second one kills instead of asking
+// The allocation ends so many seconds from now. Ahead of that everything is checkpointed, as if asked to stop; and nothing is
+// started that would hardly get under way. The latest one counts.
+struct TimeLimit { double seconds_left = 0; };
 // People's wishes while it runs (requests.h). Paused: nothing is started, what runs goes on, and the sweep does not end. A new
 // launch is not paused.
 struct PauseRequested { bool paused = true; std::string by; };
@@ -89,7 +92,8 @@ struct LeftBehind { StageId stage; Attempt attempt; };  // of another launcher, 
 struct LeaseLost { StageId stage; Attempt attempt; };   // another launcher has taken over what runs here
 struct Tick {};                                // time passed; see `now`. At least every few seconds
 using Event = std::variant<NodeJoined, NoSlots, NodeLost, AttemptProgressed, AttemptCheckpointed, AttemptEvaluated, AttemptEnded,
-                           StopRequested, PauseRequested, RetryRequested, ClaimAnswered, HeardOf, LeftBehind, LeaseLost, Tick>;
+                           StopRequested, TimeLimit, PauseRequested, RetryRequested, ClaimAnswered, HeardOf,
+                           LeftBehind, LeaseLost, Tick>;
 
 // --- Commands -------------------------------------------------------------------------------------------------------------
 struct Record { JournalEvent event; };         // append to the journal before anything else of this call is done
@@ -119,6 +123,7 @@ struct CorePolicy {
   double quarantine_seconds = 600;  // … for that long; then the next attempt there is the probe
   EarlyStoppingRule early_stopping;
   bool shared = false;              // with other launchers: stages are claimed
+  double time_limit_lead_seconds = 60;  // from "stop" to the end of the allocation: time to checkpoint
 };
 
 struct StageStatus {
@@ -184,6 +189,7 @@ class Core {
     int micro_batch_divisor = 1;
     int futile = 0;                  // free retries in a row without a step done
     std::string given_up;            // why it is to be stopped early; "": it is not
+    bool under_way = false;          // the live attempt has done a step
     bool spared = false;             // a person wants it done: never stopped early again
     std::optional<StageState> result_elsewhere;  // kFinished or kDiverged, heard while an attempt still ran here
   };
@@ -209,6 +215,7 @@ class Core {
   void On(const AttemptEvaluated& event);
   void On(const AttemptEnded& event);
   void On(const StopRequested& event);
+  void On(const TimeLimit& event);
   void On(const PauseRequested& event);
   void On(const RetryRequested& event);
   void Revive(int stage);            // failed or early-stopped -> ready; what was given up behind it -> waiting
@@ -246,6 +253,8 @@ class Core {
   void Unqueue(int stage);           // it stays ready
   void Start(const ReadyQueue::Entry& entry);
   void Begin(int stage, Attempt attempt);  // on the slots that the stage has
+  void ObeyTimeLimit();
+  bool IsTooLateToStart() const;
   double WaitFor(int slots) const;   // slot time until that many are free, by estimate
   double RemainingFlops(int stage) const;
   void EndIfDone();
@@ -277,6 +286,8 @@ class Core {
   std::string close_reason_;
   bool any_finished_ = false, any_node_ = false, any_lost_ = false;
   std::optional<double> nothing_fits_since_;
+  std::optional<double> ends_at_;    // of the allocation, on the clock of last_now_
+  double start_up_ = 0;              // seconds from the start of an attempt to its first step: a moving average
   int stages_to_start_ = 0;          // ready at the beginning
   int reserved_for_ = -1;            // the stage for which slots are being kept, or -1
   int passed_by_ = 0;                // how many were started meanwhile

@@ -84,7 +84,7 @@ void Core::CheckInvariants() const {
   HEADSWEEP_CHECK(reserved_for_ < 0 || At(reserved_for_).queued,
                   "slots are kept for a stage that does not wait");
   // Nothing starves: a slot is free, so whatever waits either does not fit or must not start yet.
-  if (phase_ == Phase::kOpen && !paused_ && !ended_ && begun_ && reserved_for_ < 0 && !queue_.empty()) {
+  if (phase_ == Phase::kOpen && !paused_ && !IsTooLateToStart() && !ended_ && begun_ && reserved_for_ < 0 && !queue_.empty()) {
     HEADSWEEP_CHECK(pool_.free() == 0 || queue_.smallest() > pool_.usable(), "{} slots idle before a queue",
                     pool_.free());
   }

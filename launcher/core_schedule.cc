@@ -73,7 +73,7 @@ ReadyQueue::Entry Core::QueueEntry(int stage) const {
 }
 
 void Core::StartReady() {
-  while (phase_ == Phase::kOpen && !paused_ && pool_.free() > 0 && !queue_.empty()) {
+  while (phase_ == Phase::kOpen && !paused_ && !IsTooLateToStart() && pool_.free() > 0 && !queue_.empty()) {
     std::optional<ReadyQueue::Entry> next;
     if (reserved_for_ >= 0 && QueueEntry(reserved_for_).slots <= pool_.usable()) {
       next = QueueEntry(reserved_for_);
@@ -94,6 +94,22 @@ void Core::StartReady() {
     }
     Start(*next);
   }
+}
+
+void Core::ObeyTimeLimit() {
+  if (!ends_at_ || phase_ != Phase::kOpen) return;
+  const std::string what = "the allocation's time limit";
+  if (last_now_ >= *ends_at_ - policy_.time_limit_lead_seconds) {
+    On(StopRequested{what});
+  } else if (running_.empty() && !queue_.empty() && IsTooLateToStart()) {
+    Close(Phase::kStopping, kExitResumable,
+          fmt::format("what is left of {} is too short to start more; run `headsweep resume` to go on", what));
+  }
+}
+
+// A stage that is asked to stop saves what it has done at its next step, so it is worth starting if it gets under way.
+bool Core::IsTooLateToStart() const {
+  return ends_at_ && last_now_ + 2 * start_up_ >= *ends_at_ - policy_.time_limit_lead_seconds;
 }
 
 void Core::Start(const ReadyQueue::Entry& next) {
@@ -118,6 +134,7 @@ void Core::Begin(int stage, Attempt attempt) {
   entry.status.started_at = last_now_;
   entry.status.step = entry.step_at_start = entry.checkpoint_step;
   entry.run = Run::kRunning;
+  entry.under_way = false;
   entry.watch = HangWatch(now_);
   SetAlarm(stage, entry.watch.Deadline(policy_.hang_factor, policy_.hang_floor_seconds));
 

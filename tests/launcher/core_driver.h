@@ -98,6 +98,7 @@ class CoreDriver {
   }
   void LeaveBehind(const std::string& stage, int attempt) { Handle(LeftBehind{StageId(stage), Attempt(attempt)}); }
   void LoseLease(const std::string& stage, int attempt) { Handle(LeaseLost{StageId(stage), Attempt(attempt)}); }
+  void Limit(double seconds_left) { Handle(TimeLimit{seconds_left}); }
   void RequestStop() { Handle(StopRequested{"interrupted"}); }
   void AdvanceTo(double time) {
     while (now_ < time) {

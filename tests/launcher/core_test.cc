@@ -64,6 +64,51 @@ TEST(Core, AHigherPriorityGoesFirstThenTheLongest) {
   EXPECT_EQ(core.started(), "first.1@0:0 first-child.1@0:0 long.1@0:0 late.1@0:0 gang.1@0:0,1:0");
 }
 
+TEST(Core, AheadOfTheTimeLimitEverythingIsCheckpointed) {
+  CorePolicy policy;
+  policy.time_limit_lead_seconds = 20;
+  CoreDriver core(Many(3), policy);
+  core.Join(0, 2);
+  core.Limit(100);
+  core.AdvanceTo(79);
+  EXPECT_EQ(core.stopped(), "");
+  core.AdvanceTo(80);
+  EXPECT_EQ(core.stopped(), "s0.1 s1.1");
+  core.Stopped("s0", 1);
+  core.Stopped("s1", 1);
+  EXPECT_EQ(core.exit_code(), 75);
+  EXPECT_NE(core.exit_reason().find("the allocation's time limit"), std::string::npos) << core.exit_reason();
+}
+
+TEST(Core, NothingIsStartedThatWouldHardlyGetUnderWay) {
+  CorePolicy policy;
+  policy.time_limit_lead_seconds = 20;
+  CoreDriver core(Many(3), policy);
+  core.Join(0, 1);
+  core.Limit(100);
+  core.AdvanceTo(15);
+  core.Progress("s0", 1, 1);  // it took 15 s to get under way
+  core.AdvanceTo(49);
+  core.Finish("s0", 1);
+  EXPECT_EQ(core.started(), "s0.1@0:0 s1.1@0:0") << "80 - 49 s are more than twice that";
+  core.AdvanceTo(51);
+  core.Finish("s1", 1);
+  EXPECT_EQ(core.started(), "s0.1@0:0 s1.1@0:0");
+  EXPECT_EQ(core.exit_code(), 75) << "rather than to wait for the end";
+  EXPECT_NE(core.exit_reason().find("too short to start more"), std::string::npos) << core.exit_reason();
+}
+
+TEST(Core, ALongerAllocationLiftsTheLimit) {
+  CorePolicy policy;
+  policy.time_limit_lead_seconds = 20;
+  CoreDriver core(Many(1), policy);
+  core.Join(0, 1);
+  core.Limit(30);
+  core.Limit(1000);
+  core.AdvanceTo(100);
+  EXPECT_EQ(core.stopped(), "");
+}
+
 TEST(Core, StartsTheLongestFirst) {
   CoreDriver core({Root("short", 1), Root("long", 9), Root("middle", 5)});
   core.Join(0, 2);

@@ -448,6 +448,8 @@ class SimulatedWorld {
       Pause(OneIn(2));
     } else if (what < 998) {
       Tell(RetryRequested{OneIn(2) ? std::vector<StageId>{} : std::vector<StageId>{plan_[Index(plan_.size())].id}, "somebody"});
+    } else if (what == 998 && OneIn(2)) {
+      Tell(TimeLimit{0.5 * Below(200)});
     } else if (what < 999) {
       now_ += 100;  // nobody looked for a while
       Tell(Tick{});
@@ -511,6 +513,7 @@ class SimulatedWorld {
     Trace("{} attempt {} ended: {} {}", e.stage.value(), e.attempt.value(), e.outcome, e.cause);
   }
   void Show(const StopRequested&) const { Trace("stop is asked for"); }
+  void Show(const TimeLimit& e) const { Trace("the allocation ends in {:.2f}", e.seconds_left); }
   void Show(const PauseRequested& e) const {
     Trace("{} is asked for", e.paused ? "a pause" : "the end of a pause");
   }
