@@ -21,6 +21,7 @@
 #include "launcher/journal.h"
 #include "launcher/lost_coordinator.h"
 #include "launcher/process.h"
+#include "launcher/session.h"
 #include "launcher/workspace.h"
 
 extern char** environ;
@@ -183,6 +184,8 @@ class Batch {
     spec.environment.emplace_back(kExitCodeVariable, word);
     spec.environment.emplace_back(kBatchHostVariable, Environment("SLURMD_NODENAME"));
     spec.environment.emplace_back(kSubmissionVariable, options_.submission);
+    if (limit_at_ > 0)
+      spec.environment.emplace_back(kSecondsLeftVariable, fmt::format("{:.0f}", limit_at_ - clock_.Monotonic()));
     ShowLife();
     const pid_t agents = Spawn(spec).pid;
     std::optional<ExitStatus> status;

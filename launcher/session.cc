@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <map>
@@ -289,6 +290,7 @@ class Session {
     CorePolicy policy;
     policy.hang_floor_seconds = timing_.hang_floor;
     policy.stop_grace_seconds = timing_.stop_grace;
+    policy.time_limit_lead_seconds = std::min(policy.time_limit_lead_seconds, options_.time_limit / 4);
     policy.early_stopping = planned_->early_stopping();
     policy.automatic_restart = restarts != nullptr && std::atoi(restarts) > 0;
     std::optional<JoinedSweep> joined;
@@ -308,6 +310,8 @@ class Session {
     coordinating.threads = options_.threads > 0 ? options_.threads : planned_->threads();
     coordinating.device = planned_->device();
     coordinating.metric = planned_->early_stopping().metric;
+    if (options_.time_limit > 0)  // what is left of it: preparing a text takes its time
+      coordinating.seconds_left = std::max(1e-3, options_.time_limit - (clock_.Monotonic() - began_));
     coordinating.timing = timing_;
     coordinating.launcher = launcher_;
     if (joined) coordinating.joined = &*joined;
@@ -324,9 +328,9 @@ class Session {
     Agent agent(loop_, *to_coordinator, files_, clock_, agent_options);
     Coordinator coordinator(loop_, links, files_, clock_, workspace_, journal, std::move(core), display_,
                             coordinating);
-    StopSignals signals(loop_, [&](const std::string& name) {
+    StopSignals signals(loop_, [&](const std::string& signal) {
       // Batch systems repeat themselves on the way to SIGKILL; a person who presses Ctrl-C again means it.
-      if (name == kCtrlC || !coordinator.core().stopping()) coordinator.RequestStop(name);
+      if (signal == kCtrlC || !coordinator.core().stopping()) coordinator.RequestStop(signal);
     });
 
     std::optional<End> end;
@@ -443,6 +447,7 @@ class Session {
   const Workspace workspace_;
   FileSystem& files_ = FileSystem::Real();
   const SystemClock clock_;
+  const double began_ = clock_.Monotonic();
   Display display_;
   std::optional<PlannedSweep> planned_;
   std::optional<SweepLock> lock_;

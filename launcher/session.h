@@ -11,12 +11,16 @@
 
 namespace headsweep {
 
+// Set by a batch job for its agents: SessionOptions::time_limit.
+inline constexpr const char* kSecondsLeftVariable = "HEADSWEEP_SECONDS_LEFT";
+
 struct SessionOptions {
   std::string workspace;
   int slots = 0;    // of each node's agent; 0 = as many as its cores allow
   int threads = 0;  // of each trainer; 0 = as the sweep says
   bool quiet = false;
   bool report = true;      // collect and report at the end
+  double time_limit = 0;  // seconds from the start of this process to the end of its allocation; 0: not known
   bool finish_early_stopped = false;  // what the sweep's rule gave up is taken up again, for good
   bool join = false;       // share the sweep with other launchers (launcher/LEASES.md)
   bool take_over = false;  // also a lock whose owner cannot be looked at (see sweep_lock.h)

@@ -126,6 +126,8 @@ void AddRunOptions(SubCommand& command) {
       "no-report", po::bool_switch(), "do not make results.h5 and report.html at the end")(
       "join", po::bool_switch(),
       "share the sweep with other launchers that say --join, at once or later: each takes what is left")(
+      "time-limit", po::value<std::string>()->default_value("")->value_name("TIME"),
+      "of the allocation: minutes, HH:MM:SS or D-HH:MM:SS; ahead of its end everything is checkpointed")(
       "take-over", po::bool_switch(),
       "also when the sweep is locked by a launcher on another machine; only if you know that it is dead")(
       "quiet,q", po::bool_switch(), "only failures and the end");

@@ -199,6 +199,18 @@ TEST_F(SessionTest, CtrlCCheckpointsAndResumeFinishesWithoutRunningAnythingTwice
   EXPECT_EQ(FinishedStages().size(), 4u);
 }
 
+TEST_F(SessionTest, AheadOfTheTimeLimitItCheckpointsAndLeavesResumable) {
+  Set("FAKE_GATE", temp_ / "gate");
+  const Finished limited = Start({"run", temp_ / "sweep.toml", "--no-report", "--time-limit", "0:04"})->Wait();
+  EXPECT_EQ(limited.code, 75) << limited.output;
+  EXPECT_NE(limited.output.find("the allocation's time limit"), std::string::npos) << limited.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "finish"), 0);
+  EXPECT_EQ(Start({"run", temp_ / "sweep.toml", "--time-limit", "soon"})->Wait().code, 2);
+  std::ofstream(temp_ / "gate") << "open";
+  EXPECT_EQ(Resume().code, 0);
+  EXPECT_EQ(CountFakeEvents(Events(), "step-1"), 4) << "the first step is not repeated";
+}
+
 TEST_F(SessionTest, CancelledFromElsewhereItCheckpointsAndResumes) {
   Set("FAKE_GATE", temp_ / "gate");
   Set("FAKE_GATE_AT", "3");
