@@ -41,7 +41,9 @@ TEST_F(JoinedCrashTest, TwoLaunchersDrainASweepToTheSameBits) {
   std::map<std::string, int> started;
   for (const JournalEvent& event : AllEvents(workspace)) started[event.stage] += event.type == journal::kAttemptStarted;
   for (const auto& [stage, starts] : started) {
-    if (!stage.empty()) EXPECT_EQ(starts, 1) << stage;
+    if (!stage.empty()) {
+      EXPECT_EQ(starts, 1) << stage;
+    }
   }
 }
 

@@ -153,6 +153,21 @@ class SlurmSweepTest : public DisturbedSweepTest {
     }));
     RunProgram({"scontrol", "update", "JobId=" + job, "StartTime=now"}, 30);
   }
+  // Lets a requeued job go and waits until it has started for the n-th time. Hurried like that, it may still be taken down, before it
+  // begins, by what Slurm does about the end of its earlier run (seen: FAILED after 0 s, and not a word of the script); then it is
+  // requeued again.
+  bool LetGo(const std::string& job, const Workspace& workspace, int starts) {
+    Hurry(job);
+    return WaitUntil([&] {
+      if (Count(History(workspace), job_event::kStarted) >= starts) return true;
+      const auto now = Look(job);
+      if (now && now->state == "FAILED") {
+        RunProgram({"scontrol", "requeue", job}, 30);
+        Hurry(job);
+      }
+      return false;
+    });
+  }
   static bool IsBeingClearedAway(const std::string& job) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc"))
       if (Slurp(entry.path() / "cmdline").starts_with("slurmstepd: [" + job + ".")) return true;

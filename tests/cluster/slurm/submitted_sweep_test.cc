@@ -47,7 +47,7 @@ TEST_F(SlurmSweepTest, LongerThanItsTimeLimitItIsRequeuedUntilItIsDone) {
   for (int requeues = 1; requeues <= 3; ++requeues) {
     ASSERT_TRUE(WaitUntil([&] { return Count(History(workspace), job_event::kRequeued) == requeues; })) << requeues;
     ASSERT_TRUE(WaitForState(job, "PENDING"));
-    Hurry(job);
+    ASSERT_TRUE(LetGo(job, workspace, requeues + 1));
     if (requeues == 3) break;
     const auto checkpoints = CountEvents(workspace, journal::kCheckpointed);
     ASSERT_TRUE(WaitForEvent(workspace, journal::kCheckpointed, checkpoints + 1));
