@@ -90,6 +90,16 @@ class GangCrashTest : public ::testing::Test {
     return failures;
   }
 
+  // From the start of the only attempt to its end.
+  static double TrialSeconds(const Workspace& workspace) {
+    double started = 0, ended = 0;
+    for (const JournalEvent& event : Events(workspace)) {
+      if (event.type == journal::kAttemptStarted) started = event.time;
+      if (event.type == journal::kAttemptEnded) ended = event.time;
+    }
+    return std::max(0.1, ended - started);
+  }
+
   // Trainers of this workspace; stage: "<id>/<attempt>/<rank>", or a part of it from its start.
   static std::vector<TaggedProcess> Trainers(const Workspace& workspace, const std::string& stage = "") {
     std::vector<TaggedProcess> trainers = FindTaggedProcesses();
@@ -172,6 +182,7 @@ TEST_F(GangCrashTest, OverThreeNodesAKilledOrFrozenProcessEndsTheTrialInTimeAndT
   ASSERT_EQ(undisturbed.code, 0) << undisturbed.output;
   const auto reference = Digests(whole);
   ASSERT_EQ(reference.size(), 1u);
+  const auto milliseconds = static_cast<unsigned>(1000 * TrialSeconds(whole));
 
   int disturbed = 0, killed = 0;
   for (int run = 0; run < runs; ++run) {
@@ -183,8 +194,8 @@ TEST_F(GangCrashTest, OverThreeNodesAKilledOrFrozenProcessEndsTheTrialInTimeAndT
     const int signal = run % 2 == 0 ? SIGKILL : SIGSTOP;
     SCOPED_TRACE(fmt::format("seed {}, run {}, signal {}", seed, run, signal));
     ASSERT_TRUE(WaitUntil([&] { return Trainers(workspace).size() == 2 || !program->Running(); }));
-    // From the first moments of the meeting to the last steps.
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 2000));
+    // From the first moments of the meeting to near the end, at this machine's speed.
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % (milliseconds * 4 / 5)));
     const std::vector<TaggedProcess> trainers = Trainers(workspace);
     const bool hit = trainers.size() == 2;
     if (hit) Disturb(workspace, trainers[random() % 2], signal);
