@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "cluster/doctor_checks.h"
 
 namespace headsweep {
@@ -118,7 +119,7 @@ std::string FindingsToJson(const std::vector<Finding>& findings) {
   json["problems"] = Count(findings, FindingLevel::kProblem);
   json["notes"] = Count(findings, FindingLevel::kNote);
   // Paths and program output may hold anything: broken UTF-8 is replaced, not thrown over.
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return DumpJson(json, 2) + "\n";
 }
 
 }  // namespace headsweep

@@ -13,6 +13,7 @@
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
+#include "cluster/base/json.h"
 #include "cluster/base/run_program.h"
 
 namespace headsweep {
@@ -157,14 +158,14 @@ NodeLook LookFromNode(const std::string& directory, const std::string& token) {
 std::string FormatNodeLook(const NodeLook& look) {
   const nlohmann::json json = {{"host", look.host},         {"time", look.time},         {"reads", look.reads},
                                {"problem", look.problem},   {"free_gib", look.free_gib}, {"interfaces", look.interfaces}};
-  return kLine + json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return kLine + DumpJson(json) + "\n";
 }
 
 std::vector<NodeLook> ParseNodeLooks(const std::string& output) {
   std::vector<NodeLook> looks;
   for (std::size_t at = output.find(kLine); at != std::string::npos; at = output.find(kLine, at + 1)) {
     const std::size_t begin = at + std::string_view(kLine).size();
-    const auto json = nlohmann::json::parse(output.substr(begin, output.find('\n', begin) - begin), nullptr, false);
+    const auto json = ParseJson(output.substr(begin, output.find('\n', begin) - begin));
     if (!json.is_object()) continue;
     try {
       looks.push_back({json.at("host"), json.at("time"), json.at("reads"), json.at("problem"), json.at("free_gib"),

@@ -92,8 +92,10 @@ class Backend {
   virtual void Fill(float* x, float value, std::int64_t count) = 0;
   virtual void Synchronize() = 0;
   // Bytes that Allocate can still give of a memory of the device's own, less what the backend itself may still take (scratch).
-  // nullopt: buffers lie in this process's memory, whose limits the caller knows better (trainer/memory.h).
+  // nullopt: buffers lie in this process's memory, whose limits the caller knows better (cluster/base/memory.h).
   virtual std::optional<std::int64_t> FreeDeviceMemory() const { return std::nullopt; }
+  // The most bytes that Allocate has given at one time of such a memory. nullopt: as above.
+  virtual std::optional<std::int64_t> PeakDeviceMemory() const { return std::nullopt; }
 
   // --- Work that is repeated, and work beside which the host goes on --------------------------------------------------
   // True: ops return before they are done, so it pays to enqueue the next work before the results of the last are looked at.

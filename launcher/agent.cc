@@ -15,7 +15,9 @@
 #include <optional>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "cluster/base/log.h"
+#include "cluster/base/memory.h"
 #include "cluster/gpus.h"
 #include "launcher/attempt_outcome.h"
 #include "launcher/control_channel.h"
@@ -114,13 +116,14 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
                        .slots = options.slots,
                        .rank_on_host = options.rank_on_host,
                        .ranks_on_host = options.ranks_on_host});
-    Join("");
+    Join("", {AvailableMemoryBytes() / std::max(1, options.ranks_on_host)});
   }
 
-  void Join(const std::string& problem) {
+  void Join(const std::string& problem, const std::vector<std::int64_t>& device_bytes = {}) {
     Send({{message::kType, message::kJoin},
           {"host", options.host},
           {"slots", slots.size()},
+          {"device_bytes", device_bytes},
           {"problem", problem}});
   }
 
@@ -148,7 +151,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
     slot_gpus = PlanGpuSlots(share, options.slots);
     slots.assign(slot_gpus.size(), {});
     LogInfo("{}: {}", options.host, DescribeGpus(report));
-    if (!slots.empty()) return Join("");
+    if (!slots.empty()) return Join("", GpuSlotBytes(share, GpuEntries(visible_gpus, report), report, slots.size()));
     Join(report.devices.empty()
              ? problem
              : fmt::format("{} agents share the {} GPUs of this host, and none is left for this one",
@@ -418,7 +421,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
   void LearnFromResult(Running& running) {
     if (!options.read_summary) return;
     const std::string summary = options.read_summary(*workspace, running.stage);
-    const nlohmann::json parsed = nlohmann::json::parse(summary, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json parsed = ParseJson(summary);
     if (!parsed.is_object()) return;
     running.facts.said_done = true;
     running.facts.done_outcome = message::Text(parsed, "outcome");

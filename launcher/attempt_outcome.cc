@@ -2,7 +2,10 @@
 
 #include <signal.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/failure_policy.h"
 #include "trainer/control_protocol.h"
 
@@ -74,6 +77,11 @@ AttemptVerdict JudgeAttempt(const AttemptFacts& facts) {
   if (facts.exit->code == kExitResumable && facts.asked_to_stop)
     return Stopped("it left without a word, with the exit code of a checkpointed stop");
   return Failed(CauseOfExit(facts.exit->code), ended + " and did not say why; see the end of its log");
+}
+
+bool SaysDiverged(const std::string& summary) {
+  const auto json = ParseJson(summary);
+  return json.is_object() && json.contains("outcome") && json["outcome"] == control::kDiverged;
 }
 
 }  // namespace headsweep

@@ -39,4 +39,7 @@ inline constexpr const char* kCauseStart = "start";
 // failure, and so is exit code 0 without a claim.
 AttemptVerdict JudgeAttempt(const AttemptFacts& facts);
 
+// Whether a trial's summary (JSON, or anything) says that it diverged, which is a result too.
+bool SaysDiverged(const std::string& summary);
+
 }  // namespace headsweep

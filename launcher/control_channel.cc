@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 
+#include "cluster/base/json.h"
 #include "launcher/messages.h"
 
 namespace headsweep {
@@ -38,7 +39,7 @@ void LineParser::Feed(std::string_view bytes, const Receiver& receiver) {
 
 void LineParser::Line(std::string_view line, const Receiver& receiver) {
   if (line.empty()) return;
-  const nlohmann::json message = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json message = ParseJson(line);
   if (message.is_object()) {
     receiver(message);
   } else {
@@ -75,7 +76,7 @@ bool ControlChannel::ReadSome(std::size_t limit) {
 
 void ControlChannel::Send(const nlohmann::json& message) {
   if (!stream_.is_open()) return;
-  unsent_ += message::Format(message) + "\n";
+  unsent_ += DumpJson(message) + "\n";
   if (!waits_for_room_) WriteSome();
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "cluster/base/log.h"
 #include "launcher/failure_policy.h"
 #include "launcher/gang.h"
@@ -273,7 +274,8 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       Handle(LeaseLost{stage, attempt});
       return OnEnded({stage, attempt, control::kFailed, cause::kLostLease, verdict.message, ""});
     }
-    OnEnded({stage, attempt, verdict.outcome, verdict.cause, verdict.message, verdict.summary});
+    OnEnded({stage, attempt, verdict.outcome, verdict.cause, verdict.message, verdict.summary,
+             MeasuredMemory(verdict.summary)});
   }
 
   void EndLingering(double now) {
@@ -302,7 +304,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     } else if (type == message::kJoin) {
       node.host = message::Text(message, "host");
       const int slots = static_cast<int>(message::Integer(message, "slots"));
-      slots > 0 ? Handle(NodeJoined{from, node.host, slots})
+      slots > 0 ? Handle(NodeJoined{from, node.host, slots, message::Integers(message, "device_bytes")})
                 : OnDeclined(from, node, message::Text(message, "problem"));
     } else if (type == message::kProgress) {
       last_progress[stage] = {stage.value(),
@@ -372,8 +374,13 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     }
   }
 
+  static std::int64_t MeasuredMemory(const std::string& summary) {
+    const nlohmann::json parsed = ParseJson(summary);
+    return parsed.is_object() ? message::Integer(parsed, "peak_memory_bytes") : 0;
+  }
+
   static std::string Summary(const std::string& summary) {
-    const nlohmann::json parsed = nlohmann::json::parse(summary, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json parsed = ParseJson(summary);
     const std::string line = parsed.is_object() ? message::Text(parsed, "summary_line") : "";
     return line.empty() ? "" : ": " + line;
   }

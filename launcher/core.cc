@@ -118,7 +118,7 @@ int Core::FindLive(const StageId& stage, Attempt attempt) const {
 void Core::On(const NodeJoined& event) {
   if (pool_.HasNode(event.node) || event.slots < 1) return;
   any_node_ = true;
-  pool_.AddNode(event.node, event.host, event.slots);
+  pool_.AddNode(event.node, event.host, event.slots, event.device_bytes);
 }
 
 void Core::On(const NoSlots& event) {
@@ -215,8 +215,11 @@ void Core::On(const AttemptEnded& event) {
 // A result is a result, also of an attempt that was asked to stop, or even killed, while it sealed.
 void Core::Finish(int stage, StageState state, const AttemptEnded& event) {
   Entry& entry = At(stage);
-  RecordEvent(journal::kAttemptEnded, stage,
-              {{"outcome", event.outcome}, {"message", event.message}, {"summary", event.summary}});
+  std::map<std::string, std::string> fields = {
+      {"outcome", event.outcome}, {"message", event.message}, {"summary", event.summary}};
+  if (event.memory > 0) fields["memory"] = fmt::format("{}", event.memory);
+  RecordEvent(journal::kAttemptEnded, stage, std::move(fields));
+  LearnMemory(plan_[static_cast<std::size_t>(stage)], event.memory);
   ReleaseSlots(stage, cause::kStopped, true);
   entry.status.message = event.message;
   entry.status.step = entry.status.steps;
@@ -259,13 +262,15 @@ void Core::Fail(int stage, const std::string& reported, const AttemptEnded& even
   }
   const bool charged = verdict == Verdict::kRetryCharged;
   if (charged) ++entry.status.failures;
-  if (cause == control::kCauseOutOfMemory && entry.micro_batch_divisor < (1 << 20))
-    entry.micro_batch_divisor *= 2;
-  RecordEvent(journal::kAttemptEnded, stage,
-              {{"outcome", cause == cause::kStopped || given_up ? control::kStopped : control::kFailed},
-               {"cause", cause},
-               {"message", event.message},
-               {"charged", charged ? "yes" : "no"}});
+  const bool in_company = cause == control::kCauseOutOfMemory && pool_.HasCompany(entry.status.slots);
+  if (cause == control::kCauseOutOfMemory) LearnOutOfMemory(entry, in_company);
+  std::map<std::string, std::string> fields = {
+      {"outcome", cause == cause::kStopped || given_up ? control::kStopped : control::kFailed},
+      {"cause", cause},
+      {"message", event.message},
+      {"charged", charged ? "yes" : "no"}};
+  if (in_company) fields["in_company"] = "yes";
+  RecordEvent(journal::kAttemptEnded, stage, std::move(fields));
   ReleaseSlots(stage, cause, false);
   entry.status.cause = cause;
   entry.status.message = event.message;

@@ -14,6 +14,10 @@
 // Gangs. The stage at the head of the queue gets the next slots that come free until it fits. Meanwhile a smaller one may pass
 // it only if it should be done before that, and at most as many do as there are slots.
 //
+// Memory. Trials share a device (two slots of one GPU, or the slots of a CPU node) as far as its memory goes: what each is
+// estimated to need, or what trials of the same estimate have been measured to need. One that runs out of memory in company is
+// tried again with a device of its own; one that was alone gets smaller micro-batches.
+//
 // Several launchers on one sweep (CorePolicy::shared; LEASES.md). Each has a core of its own. Before a stage is started, its
 // lease is claimed (ClaimStage, ClaimAnswered); what the others record is heard (HeardOf), so that all cores come to the same
 // view; a stage that runs elsewhere is ready here, but in no queue until its attempt there is over.
@@ -51,13 +55,15 @@ struct StageSpec {
   double flops = 0;               // estimate; longest first
   int priority = 0;               // higher goes first
   std::string group = {};         // stages with the same one compete when some are stopped early; "": never stopped early
+  std::int64_t memory = 0;        // bytes on the device of each process: estimate; 0 = not known
 };
 
 enum class StageState { kWaiting, kReady, kRunning, kFinished, kDiverged, kFailed, kSkipped, kEarlyStopped };
 const char* ToString(StageState state);
 
 // --- Events ---------------------------------------------------------------------------------------------------------------
-struct NodeJoined { NodeId node; std::string host; int slots = 1; };  // of a node that is there: changes nothing
+// Of a node that is there: changes nothing. device_bytes: see SlotPool::AddNode.
+struct NodeJoined { NodeId node; std::string host; int slots = 1; std::vector<std::int64_t> device_bytes = {}; };
 // Every node that answered has no slots (no GPU, say): the sweep ends. Changes nothing once a node with slots has joined.
 struct NoSlots { std::string reason; };
 // Attempts that ran on that node alone are over. Of a gang that also has processes elsewhere, those are killed
@@ -74,6 +80,7 @@ struct AttemptEnded {    // every process of the attempt is gone
   std::string cause;     // of a failure: control_protocol.h, or failure_policy.h
   std::string message;
   std::string summary;   // JSON StageSummary of a finished or diverged stage
+  std::int64_t memory = 0;  // most bytes that a process has held on its device; 0 = not known
 };
 struct StopRequested { std::string reason; };  // Ctrl-C, SIGTERM, time limit. The second one kills instead of asking
 // The allocation ends so many seconds from now. Ahead of that everything is checkpointed, as if asked to stop; and nothing is
@@ -101,7 +108,7 @@ struct StartAttempt {
   StageId stage;
   Attempt attempt;
   std::vector<SlotId> slots;     // ascending; rank r of the trial runs on slots[r]
-  int micro_batch_divisor = 1;   // doubles with each out-of-memory failure of the stage
+  int micro_batch_divisor = 1;   // doubles with each out-of-memory failure of the stage that nobody else can be blamed for
 };
 struct StopAttempt { StageId stage; Attempt attempt; };                      // ask to checkpoint and leave
 struct KillAttempt { StageId stage; Attempt attempt; std::string reason; };  // its end is still reported by AttemptEnded
@@ -187,6 +194,7 @@ class Core {
     std::int64_t checkpoint_step = 0;
     std::int64_t step_at_start = 0;
     int micro_batch_divisor = 1;
+    bool alone = false;              // wants its devices for itself: it has run out of memory in company
     int futile = 0;                  // free retries in a row without a step done
     std::string given_up;            // why it is to be stopped early; "": it is not
     bool under_way = false;          // the live attempt has done a step
@@ -255,7 +263,11 @@ class Core {
   void Begin(int stage, Attempt attempt);  // on the slots that the stage has
   void ObeyTimeLimit();
   bool IsTooLateToStart() const;
-  double WaitFor(int slots) const;   // slot time until that many are free, by estimate
+  std::int64_t MemoryOf(int stage) const;
+  double WaitFor(int stage) const;   // slot time until it fits, by estimate
+  void TellShortOfMemory(int stage);
+  void LearnMemory(const StageSpec& spec, std::int64_t measured);
+  static void LearnOutOfMemory(Entry& entry, bool in_company);  // what its next attempt does better
   double RemainingFlops(int stage) const;
   void EndIfDone();
 
@@ -291,6 +303,10 @@ class Core {
   int stages_to_start_ = 0;          // ready at the beginning
   int reserved_for_ = -1;            // the stage for which slots are being kept, or -1
   int passed_by_ = 0;                // how many were started meanwhile
+  bool told_short_of_memory_ = false;
+  std::optional<std::uint64_t> short_of_memory_since_;  // nothing more fits, unless the pool has changed since
+  std::map<std::int64_t, std::int64_t> measured_memory_;  // of stages with that estimate: the most that one has taken
+  std::int64_t memory_underestimate_ = 0;  // the most that a measured one was above its estimate
   std::map<std::string, std::vector<int>> common_failures_;  // signature -> failed stages
   std::map<SlotId, std::set<int>> strikes_;                  // slot -> stages that failed there since the last success
   std::deque<std::pair<double, SlotId>> quarantine_;         // (until, slot), in order of time

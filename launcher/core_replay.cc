@@ -1,30 +1,11 @@
 // How Core begins: the plan's graph, the journal's history, and the results that are there already.
-#include <nlohmann/json.hpp>
-
 #include "cluster/base/errors.h"
+#include "launcher/attempt_outcome.h"
 #include "launcher/core.h"
 #include "launcher/failure_policy.h"
 #include "trainer/control_protocol.h"
 
 namespace headsweep {
-namespace {
-
-std::string Field(const JournalEvent& event, const char* name) {
-  const auto it = event.fields.find(name);
-  return it == event.fields.end() ? "" : it->second;
-}
-
-std::int64_t NumberField(const JournalEvent& event, const char* name) {
-  const std::string text = Field(event, name);
-  return text.empty() ? 0 : std::strtoll(text.c_str(), nullptr, 10);
-}
-
-bool SaysDiverged(const std::string& summary) {
-  const auto json = nlohmann::json::parse(summary, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.contains("outcome") && json["outcome"] == control::kDiverged;
-}
-
-}  // namespace
 
 Core::Core(std::vector<StageSpec> plan, CorePolicy policy, const std::vector<JournalEvent>& history,
            const std::map<StageId, std::string>& done_summaries)
@@ -80,7 +61,7 @@ std::vector<Core::Past> Core::Replay(const std::vector<JournalEvent>& history) {
   std::vector<Past> past(entries_.size());
   int launch = 0;  // counts starts by a person; failures of earlier ones are forgiven
   for (const JournalEvent& event : history) {
-    if (event.type == journal::kSweepStarted && Field(event, "automatic") != "yes") ++launch;
+    if (event.type == journal::kSweepStarted && journal::Field(event, "automatic") != "yes") ++launch;
     const auto it = index_.find(StageId(event.stage));
     if (it == index_.end()) continue;  // not about a stage, or of one that the sweep file no longer has
     Entry& entry = At(it->second);
@@ -88,38 +69,38 @@ std::vector<Core::Past> Core::Replay(const std::vector<JournalEvent>& history) {
     StageStatus& status = entry.status;
     status.attempt = std::max(status.attempt, Attempt(event.attempt));
     if (event.type == journal::kCheckpointed) {
-      entry.checkpoint_step = std::max(entry.checkpoint_step, NumberField(event, "step"));
+      entry.checkpoint_step = std::max(entry.checkpoint_step, journal::NumberField(event, "step"));
     } else if (event.type == journal::kEvaluated) {
       const std::string& group = plan_[static_cast<std::size_t>(it->second)].group;
-      const std::string value = Field(event, "value");
+      const std::string value = journal::Field(event, "value");
       if (!group.empty())
-        early_stopping_.Observe(group, it->first, NumberField(event, "step"), std::strtod(value.c_str(), nullptr));
+        early_stopping_.Observe(group, it->first, journal::NumberField(event, "step"), std::strtod(value.c_str(), nullptr));
     } else if (event.type == journal::kEarlyStopped) {
-      stage.given_up = Field(event, "reason");
+      stage.given_up = journal::Field(event, "reason");
     } else if (event.type == journal::kRetried) {
       stage.failures = 0;
       stage.hopeless = false;
       entry.spared |= !stage.given_up.empty();
       stage.given_up.clear();
     } else if (event.type == journal::kStageAdopted) {
-      stage.result = SaysDiverged(Field(event, "summary")) ? StageState::kDiverged : StageState::kFinished;
-      status.summary = Field(event, "summary");
+      stage.result = SaysDiverged(journal::Field(event, "summary")) ? StageState::kDiverged : StageState::kFinished;
+      status.summary = journal::Field(event, "summary");
     } else if (event.type == journal::kAttemptEnded) {
-      const std::string outcome = Field(event, "outcome");
-      status.message = Field(event, "message");
-      status.cause = Field(event, "cause");
+      const std::string outcome = journal::Field(event, "outcome");
+      status.message = journal::Field(event, "message");
+      status.cause = journal::Field(event, "cause");
       if (outcome == control::kFinished || outcome == control::kDiverged) {
         stage.result = outcome == control::kFinished ? StageState::kFinished : StageState::kDiverged;
-        status.summary = Field(event, "summary");
+        status.summary = journal::Field(event, "summary");
+        LearnMemory(plan_[static_cast<std::size_t>(it->second)], journal::NumberField(event, "memory"));
         stage.given_up.clear();
         continue;
       }
-      if (status.cause == control::kCauseOutOfMemory && entry.micro_batch_divisor < (1 << 20)) {
-        entry.micro_batch_divisor *= 2;  // kept for ever: the stage has not grown smaller
-      }
+      if (status.cause == control::kCauseOutOfMemory)  // kept for ever: the stage has not grown smaller
+        LearnOutOfMemory(entry, journal::Field(event, "in_company") == "yes");
       if (stage.launch != launch) stage.failures = 0;
       stage.launch = launch;
-      if (Field(event, "charged") == "yes") ++stage.failures;
+      if (journal::Field(event, "charged") == "yes") ++stage.failures;
       stage.hopeless = VerdictOn(status.cause) == Verdict::kGiveUp;
     }
   }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/memory.h"
 #include "launcher/core.h"
 #include "launcher/failure_policy.h"
 
@@ -82,14 +83,22 @@ void Core::StartReady() {
       next = queue_.Best(pool_.usable(), (total_flops_ - closed_flops_) / pool_.usable());
     }
     if (!next) return;
-    if (next->slots > pool_.free()) {
+    // With everything at its disposal it is started whatever it is thought to need.
+    const bool has_all = running_.empty() && next->slots <= pool_.free();
+    if (!has_all && !pool_.Fits(next->slots, MemoryOf(next->stage))) {
       if (reserved_for_ < 0) {
         reserved_for_ = next->stage;
         passed_by_ = 0;
       }
-      if (passed_by_ >= pool_.total()) return;
-      next = queue_.BestWithin(pool_.free(), WaitFor(next->slots));
-      if (!next) return;
+      if (passed_by_ >= pool_.total() || short_of_memory_since_ == pool_.changes()) return;
+      const bool short_of_memory = next->slots <= pool_.free();
+      next = queue_.BestWithin(pool_.free(), WaitFor(next->stage),
+                               [this](const auto& other) { return pool_.Fits(other.slots, MemoryOf(other.stage)); });
+      if (!next) {
+        if (short_of_memory) short_of_memory_since_ = pool_.changes();
+        if (short_of_memory) TellShortOfMemory(reserved_for_);
+        return;
+      }
       ++passed_by_;
     }
     Start(*next);
@@ -117,7 +126,9 @@ void Core::Start(const ReadyQueue::Entry& next) {
   Entry& entry = At(stage);
   Unqueue(stage);
   const StageSpec& spec = plan_[static_cast<std::size_t>(stage)];
-  entry.status.slots = pool_.Take(spec.slots);
+  const std::int64_t memory = MemoryOf(stage);
+  entry.status.slots =
+      pool_.Fits(spec.slots, memory) ? pool_.Take(spec.slots, memory) : pool_.TakeAnyway(spec.slots, memory);
   running_.insert(stage);
   Enter(stage, StageState::kRunning);
   const Attempt following(entry.status.attempt.value() + 1);
@@ -156,20 +167,49 @@ double Core::RemainingFlops(int stage) const {
   return plan_[static_cast<std::size_t>(stage)].flops * (1 - std::clamp(done, 0.0, 1.0));
 }
 
-double Core::WaitFor(int slots) const {
-  std::vector<std::pair<double, int>> ends;  // (slot time left, slots)
+double Core::WaitFor(int stage) const {
+  std::vector<std::pair<double, int>> ends;  // (slot time left, stage)
   ends.reserve(running_.size());
-  for (const int stage : running_) {
-    const int wide = static_cast<int>(At(stage).status.slots.size());
-    ends.push_back({RemainingFlops(stage) / wide, wide});
-  }
+  for (const int other : running_)
+    ends.push_back({RemainingFlops(other) / static_cast<double>(At(other).status.slots.size()), other});
   std::sort(ends.begin(), ends.end());
-  int free = pool_.free();
-  for (const auto& [time, wide] : ends) {
-    free += wide;
-    if (free >= slots) return time;
+  std::vector<const std::vector<SlotId>*> slots;
+  slots.reserve(ends.size());
+  for (const auto& [time, other] : ends) slots.push_back(&At(other).status.slots);
+  const int ends_until = pool_.EndsUntilFit(plan_[static_cast<std::size_t>(stage)].slots, MemoryOf(stage), slots);
+  if (ends_until < 0) return std::numeric_limits<double>::infinity();  // not before a slot comes back from quarantine
+  return ends_until == 0 ? 0 : ends[static_cast<std::size_t>(ends_until) - 1].first;
+}
+
+std::int64_t Core::MemoryOf(int stage) const {
+  if (At(stage).alone) return SlotPool::kWholeDevice;
+  const std::int64_t estimate = plan_[static_cast<std::size_t>(stage)].memory;
+  if (estimate == 0) return 0;
+  const auto measured = measured_memory_.find(estimate);
+  return measured != measured_memory_.end() ? measured->second : estimate + memory_underestimate_;
+}
+
+void Core::TellShortOfMemory(int stage) {
+  if (std::exchange(told_short_of_memory_, true)) return;
+  const StageSpec& spec = plan_[static_cast<std::size_t>(stage)];
+  const std::string needs = At(stage).alone ? "a device of its own" : FormatBytes(MemoryOf(stage)) + " on each device";
+  Emit(Notice{fmt::format("memory, not slots, limits how many trials run at once: {} of {} slots are busy, and {} needs {}",
+                          busy_slots(), pool_.usable(), spec.id.value(), needs)});
+}
+
+void Core::LearnMemory(const StageSpec& spec, std::int64_t measured) {
+  if (spec.memory == 0 || measured <= 0) return;
+  std::int64_t& most = measured_memory_[spec.memory];
+  most = std::max(most, measured);
+  memory_underestimate_ = std::max(memory_underestimate_, measured - spec.memory);
+}
+
+void Core::LearnOutOfMemory(Entry& entry, bool in_company) {
+  if (in_company) {
+    entry.alone = true;
+  } else if (entry.micro_batch_divisor < (1 << 20)) {
+    entry.micro_batch_divisor *= 2;
   }
-  return std::numeric_limits<double>::infinity();  // not before a slot comes back from quarantine
 }
 
 int Core::busy_slots() const {

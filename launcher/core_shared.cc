@@ -1,10 +1,9 @@
 // The part of Core that shares a sweep with other launchers: claims, and what is heard of the others.
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdlib>
 
 #include "cluster/base/errors.h"
+#include "launcher/attempt_outcome.h"
 #include "launcher/core.h"
 #include "launcher/failure_policy.h"
 #include "trainer/control_protocol.h"
@@ -14,16 +13,6 @@ namespace {
 
 // After a claim that was refused: its holder has not recorded the start yet, or has just recorded the end. Chosen.
 constexpr double kRefusedSeconds = 1;
-
-std::string Field(const JournalEvent& event, const char* name) {
-  const auto it = event.fields.find(name);
-  return it == event.fields.end() ? "" : it->second;
-}
-
-bool SaysDiverged(const std::string& summary) {
-  const auto json = nlohmann::json::parse(summary, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.contains("outcome") && json["outcome"] == control::kDiverged;
-}
 
 }  // namespace
 
@@ -59,24 +48,24 @@ void Core::On(const HeardOf& event) {
   Entry& entry = At(stage);
   if (heard.type == journal::kEvaluated) return HearValue(stage, heard);
   if (entry.status.state == StageState::kFinished || entry.status.state == StageState::kDiverged) return;
-  const std::string outcome = Field(heard, "outcome");
+  const std::string outcome = journal::Field(heard, "outcome");
   if (heard.type == journal::kAttemptStarted) {
     HearStart(stage, Attempt(heard.attempt));
   } else if (heard.type == journal::kCheckpointed) {
-    entry.checkpoint_step =
-        std::max<std::int64_t>(entry.checkpoint_step, std::strtoll(Field(heard, "step").c_str(), nullptr, 10));
+    entry.checkpoint_step = std::max<std::int64_t>(entry.checkpoint_step, journal::NumberField(heard, "step"));
     if (!IsLive(stage)) entry.status.step = entry.checkpoint_step;
   } else if (heard.type == journal::kStageAdopted) {
-    const bool diverged = SaysDiverged(Field(heard, "summary"));
-    HearResult(stage, diverged ? StageState::kDiverged : StageState::kFinished, Field(heard, "summary"));
+    const bool diverged = SaysDiverged(journal::Field(heard, "summary"));
+    HearResult(stage, diverged ? StageState::kDiverged : StageState::kFinished, journal::Field(heard, "summary"));
   } else if (heard.type == journal::kAttemptEnded && outcome == control::kFinished) {
-    HearResult(stage, StageState::kFinished, Field(heard, "summary"));
+    LearnMemory(plan_[static_cast<std::size_t>(stage)], journal::NumberField(heard, "memory"));
+    HearResult(stage, StageState::kFinished, journal::Field(heard, "summary"));
   } else if (heard.type == journal::kAttemptEnded && outcome == control::kDiverged) {
-    HearResult(stage, StageState::kDiverged, Field(heard, "summary"));
+    HearResult(stage, StageState::kDiverged, journal::Field(heard, "summary"));
   } else if (heard.type == journal::kAttemptEnded) {
     HearEnd(stage, heard);
   } else if (heard.type == journal::kEarlyStopped && early_stopping_.on()) {
-    entry.given_up = Field(heard, "reason");
+    entry.given_up = journal::Field(heard, "reason");
   } else if (heard.type == journal::kRetried) {
     const bool dropped =
         entry.status.state == StageState::kFailed || entry.status.state == StageState::kEarlyStopped;
@@ -89,8 +78,8 @@ void Core::On(const HeardOf& event) {
 void Core::HearValue(int stage, const JournalEvent& event) {
   const StageSpec& spec = plan_[static_cast<std::size_t>(stage)];
   if (spec.group.empty()) return;
-  early_stopping_.Observe(spec.group, spec.id, std::strtoll(Field(event, "step").c_str(), nullptr, 10),
-                          std::strtod(Field(event, "value").c_str(), nullptr));
+  early_stopping_.Observe(spec.group, spec.id, journal::NumberField(event, "step"),
+                          std::strtod(journal::Field(event, "value").c_str(), nullptr));
 }
 
 void Core::HearStart(int stage, Attempt attempt) {
@@ -112,10 +101,10 @@ void Core::HearStart(int stage, Attempt attempt) {
 // Of an attempt that did not finish.
 void Core::HearEnd(int stage, const JournalEvent& event) {
   Entry& entry = At(stage);
-  const std::string cause = Field(event, "cause");
-  const bool charged = Field(event, "charged") == "yes";
+  const std::string cause = journal::Field(event, "cause");
+  const bool charged = journal::Field(event, "charged") == "yes";
   if (charged) ++entry.status.failures;
-  if (cause == control::kCauseOutOfMemory && entry.micro_batch_divisor < (1 << 20)) entry.micro_batch_divisor *= 2;
+  if (cause == control::kCauseOutOfMemory) LearnOutOfMemory(entry, journal::Field(event, "in_company") == "yes");
   const Attempt attempt(event.attempt);
   if (attempt >= entry.status.elsewhere) entry.status.elsewhere = Attempt(0);
   if (IsLive(stage) || attempt < entry.status.attempt) return;  // a later attempt says how it goes on
@@ -126,7 +115,7 @@ void Core::HearEnd(int stage, const JournalEvent& event) {
   Unqueue(stage);
   entry.status.attempt = attempt;
   entry.status.cause = cause;
-  entry.status.message = Field(event, "message");
+  entry.status.message = journal::Field(event, "message");
   if (entry.status.state != StageState::kReady) return;  // what makes it ready is not heard yet
   const int retries = plan_[static_cast<std::size_t>(stage)].retries;
   if (entry.given_up.empty() &&

@@ -10,6 +10,7 @@
 
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "cluster/base/log.h"
 
 namespace headsweep {
@@ -54,7 +55,7 @@ JobRequest RequestFrom(const Json& json) {
 }
 
 std::string Dump(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+  return DumpJson(json, indent) + "\n";
 }
 
 std::optional<JobEvent> EventFrom(const Json& json) {
@@ -94,7 +95,7 @@ std::string FormatJobRecord(const JobRecord& record) {
 }
 
 JobRecord ParseJobRecord(const std::string& text, const std::string& path) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson(text);
   try {
     JobRecord record;
     json.at("sweep").get_to(record.sweep);
@@ -132,7 +133,7 @@ std::vector<JobEvent> ParseJobEvents(const std::string& text) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string line = text.substr(begin, end - begin);
-    if (auto event = EventFrom(Json::parse(line, nullptr, /*allow_exceptions=*/false)))
+    if (auto event = EventFrom(ParseJson(line)))
       events.push_back(std::move(*event));
     begin = end + 1;
   }

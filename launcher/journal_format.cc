@@ -2,8 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
+
 #include "cluster/base/errors.h"
 #include "cluster/base/hash.h"
+#include "cluster/base/json.h"
 
 namespace headsweep {
 namespace {
@@ -11,6 +14,15 @@ namespace {
 constexpr std::size_t kChecksumDigits = 16;
 
 }  // namespace
+
+std::string journal::Field(const JournalEvent& event, const char* name) {
+  const auto it = event.fields.find(name);
+  return it == event.fields.end() ? "" : it->second;
+}
+
+std::int64_t journal::NumberField(const JournalEvent& event, const char* name) {
+  return std::strtoll(Field(event, name).c_str(), nullptr, 10);
+}
 
 std::string FormatJournalLine(const JournalEvent& event) {
   nlohmann::json json = nlohmann::json::object();
@@ -24,7 +36,7 @@ std::string FormatJournalLine(const JournalEvent& event) {
   if (event.attempt != 0) json["attempt"] = event.attempt;
   // Messages come from processes that may print anything: bytes that are not UTF-8 become U+FFFD. Newlines
   // are escaped.
-  const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string text = DumpJson(json);
   return ChecksumHex(text) + " " + text + "\n";
 }
 
@@ -33,7 +45,7 @@ std::optional<JournalEvent> ParseJournalLine(std::string_view line) {
     return std::nullopt;
   const std::string_view text = line.substr(kChecksumDigits + 1, line.size() - kChecksumDigits - 2);
   if (line.substr(0, kChecksumDigits) != ChecksumHex(text)) return std::nullopt;
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(text);
   if (!json.is_object()) return std::nullopt;
   JournalEvent event;
   for (const auto& [name, value] : json.items()) {

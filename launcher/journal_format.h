@@ -36,6 +36,12 @@ struct JournalEvent {
   bool operator==(const JournalEvent&) const = default;
 };
 
+namespace journal {
+// A field, "" if the event has none of that name; as a whole number, 0 if it is none.
+std::string Field(const JournalEvent& event, const char* name);
+std::int64_t NumberField(const JournalEvent& event, const char* name);
+}  // namespace journal
+
 std::string FormatJournalLine(const JournalEvent& event);  // with checksum and newline
 // nullopt: torn or damaged (checksum, JSON, missing newline).
 std::optional<JournalEvent> ParseJournalLine(std::string_view line_with_newline);

@@ -2,6 +2,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include "cluster/base/json.h"
 #include "launcher/messages.h"
 
 namespace headsweep {
@@ -26,7 +27,7 @@ class LoopbackLink final : public Link {
   void Send(NodeId to, const nlohmann::json& message) override {
     if (to != peer_ || in_->forgotten) return;
     // As text, as over MPI: what cannot be carried there shall not work here.
-    boost::asio::post(loop_, [pipe = out_, from = self_, text = message::Format(message)] {
+    boost::asio::post(loop_, [pipe = out_, from = self_, text = DumpJson(message)] {
       if (pipe->receiver && !pipe->forgotten) pipe->receiver(from, nlohmann::json::parse(text));
     });
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/messages.h"
 #include "launcher/progress_model.h"
 
@@ -66,7 +67,7 @@ void WriteLiveView(FileSystem& files, const std::string& path, const LiveView& v
                                {"tokens_per_second", trial.tokens_per_second}});
   }
   const std::string temporary = path + ".tmp";
-  files.WriteFile(temporary, message::Format(json) + "\n");
+  files.WriteFile(temporary, DumpJson(json) + "\n");
   files.Rename(temporary, path);
 }
 
@@ -74,7 +75,7 @@ std::optional<LiveView> ReadLiveView(const FileSystem& files, const std::string&
   nlohmann::json json;
   try {
     if (!files.Exists(path)) return std::nullopt;
-    json = nlohmann::json::parse(files.ReadFile(path), nullptr, /*allow_exceptions=*/false);
+    json = ParseJson(files.ReadFile(path));
   } catch (const IoError&) {  // removed in between
     return std::nullopt;
   }

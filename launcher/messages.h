@@ -16,7 +16,7 @@
 //   alive       {}                                 answer to the agent's alive
 //   end         {clean}                            leave; clean: every rank lives, so MPI_Finalize is safe
 // agent -> coordinator
-//   join        {host, slots, problem}             no slots: problem says why, and what to do
+//   join        {host, slots, device_bytes, problem}  device_bytes: SlotPool::AddNode. No slots: problem says why, and what to do
 //   alive       {}                                 every second
 //   progress, evaluation and checkpoint are what rank 0 says
 //   progress    {stage, attempt, phase, step, steps, loss, tokens_per_second}
@@ -32,6 +32,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "cluster/base/json.h"
 
 namespace headsweep::message {
 
@@ -57,7 +60,7 @@ inline std::string Text(const nlohmann::json& message, const char* key) {
   const auto found = message.find(key);
   if (found == message.end()) return "";
   if (found->is_string()) return found->get<std::string>();
-  return found->is_null() ? "" : found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return found->is_null() ? "" : DumpJson(*found);
 }
 inline std::int64_t Integer(const nlohmann::json& message, const char* key) {
   const auto found = message.find(key);
@@ -67,14 +70,16 @@ inline double Number(const nlohmann::json& message, const char* key) {
   const auto found = message.find(key);
   return found != message.end() && found->is_number() ? found->get<double>() : 0.0;
 }
+inline std::vector<std::int64_t> Integers(const nlohmann::json& message, const char* key) {
+  std::vector<std::int64_t> numbers;
+  const auto found = message.find(key);
+  if (found == message.end() || !found->is_array()) return numbers;
+  for (const nlohmann::json& number : *found) numbers.push_back(number.is_number() ? number.get<std::int64_t>() : 0);
+  return numbers;
+}
 inline bool Flag(const nlohmann::json& message, const char* key) {
   const auto found = message.find(key);
   return found != message.end() && found->is_boolean() && found->get<bool>();
-}
-
-// One line; bytes that are not UTF-8 are replaced, never thrown over.
-inline std::string Format(const nlohmann::json& message) {
-  return message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace headsweep::message

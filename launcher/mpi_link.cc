@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "cluster/base/log.h"
 #include "launcher/messages.h"
 
@@ -137,7 +138,7 @@ struct MpiLink::Impl : std::enable_shared_from_this<MpiLink::Impl> {
                    MPI_STATUS_IGNORE),
           "MPI_Recv");
     if (!living.contains(status.MPI_SOURCE)) return;
-    const nlohmann::json message = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json message = ParseJson(text);
     if (!message.is_object()) {
       LogWarning("a message of rank {} is not a JSON object; ignored", status.MPI_SOURCE);
       return;
@@ -183,7 +184,7 @@ void MpiLink::Start(Receiver receiver) {
 void MpiLink::Send(NodeId to, const nlohmann::json& message) {
   if (!impl_->living.contains(to.value())) return;
   Impl::Sending& sending =
-      impl_->sends.emplace_back(Impl::Sending{.to = to.value(), .text = message::Format(message)});
+      impl_->sends.emplace_back(Impl::Sending{.to = to.value(), .text = DumpJson(message)});
   Check(MPI_Isend(sending.text.data(), static_cast<int>(sending.text.size()), MPI_CHAR, to.value(),
                   kMessageTag, MPI_COMM_WORLD, &sending.request),
         "MPI_Isend");

@@ -46,14 +46,16 @@ std::vector<StageSpec> PlannedSweep::Specs() const {
   for (const PlanStage& stage : plan.stages) {
     std::optional<StageId> parent;
     if (stage.parent >= 0) parent = StageId(plan.stages[static_cast<std::size_t>(stage.parent)].config.id);
+    const StageCost cost = EstimateCost(stage.config, CostModel{});
     specs.push_back({.id = StageId(stage.config.id),
                      .parent = parent,
                      .kind = KindName(stage.config.kind),
                      .slots = stage.config.run.devices,
                      .retries = stage.config.run.retries,
-                     .flops = EstimateCost(stage.config, CostModel{}).flops,
+                     .flops = cost.flops,
                      .priority = stage.config.run.priority,
-                     .group = EarlyStoppingGroup(stage.config)});
+                     .group = EarlyStoppingGroup(stage.config),
+                     .memory = cost.memory_bytes});
   }
   return specs;
 }

@@ -59,12 +59,18 @@ std::optional<ReadyQueue::Entry> ReadyQueue::Best(const BySlots& by_slots, int m
   return child;
 }
 
-std::optional<ReadyQueue::Entry> ReadyQueue::BestWithin(const BySlots& by_slots, int max_slots, double max_chain) {
-  const Entry bound{.stage = -1, .slots = 0, .chain = max_chain};
+std::optional<ReadyQueue::Entry> ReadyQueue::BestWithin(const BySlots& by_slots, int max_slots, double max_chain,
+                                                        const Fits& fits) {
+  const auto first = [&](const Line& line) {
+    auto candidate = line.lower_bound({.stage = -1, .slots = 0, .chain = max_chain});
+    for (int looks = 0; candidate != line.end() && !fits(*candidate); ++candidate)
+      if (++looks == kLooks) return line.end();
+    return candidate;
+  };
   std::optional<Entry> root, child;
   for (auto it = by_slots.begin(); it != by_slots.end() && it->first <= max_slots; ++it) {
-    Prefer(root, it->second.roots, it->second.roots.lower_bound(bound));
-    Prefer(child, it->second.children, it->second.children.lower_bound(bound));
+    Prefer(root, it->second.roots, first(it->second.roots));
+    Prefer(child, it->second.children, first(it->second.children));
   }
   return child ? child : root;
 }
@@ -75,9 +81,9 @@ std::optional<ReadyQueue::Entry> ReadyQueue::Best(int max_slots, double decisive
   return std::nullopt;
 }
 
-std::optional<ReadyQueue::Entry> ReadyQueue::BestWithin(int max_slots, double max_chain) const {
+std::optional<ReadyQueue::Entry> ReadyQueue::BestWithin(int max_slots, double max_chain, const Fits& fits) const {
   for (const auto& [priority, by_slots] : by_priority_)
-    if (const std::optional<Entry> best = BestWithin(by_slots, max_slots, max_chain)) return best;
+    if (const std::optional<Entry> best = BestWithin(by_slots, max_slots, max_chain, fits)) return best;
   return std::nullopt;
 }
 

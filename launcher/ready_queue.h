@@ -35,8 +35,11 @@ class ReadyQueue {
   // The next to start among those of at most max_slots. decisive: a chain longer than this decides when the
   // sweep ends.
   std::optional<Entry> Best(int max_slots, double decisive) const;
-  // The first among those of at most max_slots whose chain is at most max_chain.
-  std::optional<Entry> BestWithin(int max_slots, double max_chain) const;
+  // The first that fits among those of at most max_slots whose chain is at most max_chain. Of those that need as many slots, only
+  // the first kLooks are looked at.
+  using Fits = std::function<bool(const Entry& entry)>;
+  static constexpr int kLooks = 32;
+  std::optional<Entry> BestWithin(int max_slots, double max_chain, const Fits& fits) const;
 
  private:
   struct LongestFirst {
@@ -52,7 +55,7 @@ class ReadyQueue {
   };
   using BySlots = std::map<int, Lines>;
   static std::optional<Entry> Best(const BySlots& by_slots, int max_slots, double decisive);
-  static std::optional<Entry> BestWithin(const BySlots& by_slots, int max_slots, double max_chain);
+  static std::optional<Entry> BestWithin(const BySlots& by_slots, int max_slots, double max_chain, const Fits& fits);
 
   std::map<int, BySlots, std::greater<>> by_priority_;  // no empty line or level is kept
   int size_ = 0;

@@ -9,13 +9,14 @@
 #include <thread>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/messages.h"
 
 namespace headsweep {
 namespace {
 
 std::optional<Request> Parse(const std::string& content) {
-  const nlohmann::json json = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(content);
   if (!json.is_object() || !json.contains("launcher")) return std::nullopt;
   const std::optional<LockOwner> launcher = ParseLockOwner(message::Text(json, "launcher"));
   if (!launcher) return std::nullopt;
@@ -40,7 +41,7 @@ std::string WriteRequest(FileSystem& files, const std::string& directory, const 
                                {"stages", request.stages},
                                {"by", request.by},
                                {"launcher", FormatLockOwner(request.launcher)}};
-  WriteFileDurably(files, path, message::Format(json) + "\n");
+  WriteFileDurably(files, path, DumpJson(json) + "\n");
   return path;
 }
 

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "cluster/base/log.h"
 #include "launcher/control_channel.h"
 #include "launcher/messages.h"
@@ -119,7 +120,7 @@ int ReadResultsInChild(const Workspace& workspace, const std::vector<std::string
     } catch (const Error& error) {
       line["damaged"] = error.what();
     }
-    const std::string text = message::Format(line) + "\n";
+    const std::string text = DumpJson(line) + "\n";
     for (std::size_t sent = 0; sent < text.size();) {
       const ssize_t got = ::send(kControlDescriptor, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
       if (got < 0 && errno == EINTR) continue;

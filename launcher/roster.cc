@@ -11,6 +11,7 @@
 
 #include "cluster/base/errors.h"
 #include "cluster/base/hash.h"
+#include "cluster/base/json.h"
 #include "cluster/base/log.h"
 #include "launcher/messages.h"
 
@@ -34,7 +35,7 @@ std::string ReadIfThere(const FileSystem& files, const std::string& path) {
 
 std::optional<LauncherCard> ReadCard(const FileSystem& files, const std::string& directory) {
   const nlohmann::json json =
-      nlohmann::json::parse(ReadIfThere(files, CardFile(directory)), nullptr, /*allow_exceptions=*/false);
+      ParseJson(ReadIfThere(files, CardFile(directory)));
   if (!json.is_object()) return std::nullopt;
   const std::optional<LockOwner> process = ParseLockOwner(message::Text(json, "process"));
   if (!process) return std::nullopt;
@@ -78,7 +79,7 @@ Membership::Membership(FileSystem& files, const Workspace& workspace, const std:
   files.CreateDirectories(prepared);
   const nlohmann::json json = {
       {"process", FormatLockOwner(card_.process)}, {"launch", card_.launch}, {"toml_hash", card_.toml_hash}};
-  files.WriteFile(CardFile(prepared), message::Format(json) + "\n");
+  files.WriteFile(CardFile(prepared), DumpJson(json) + "\n");
   files.WriteFile(BeatFile(prepared), "0\n");
   SealInPlace(files, prepared, card_.directory);
 }

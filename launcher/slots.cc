@@ -10,6 +10,13 @@
 #include "cluster/topology.h"
 
 namespace headsweep {
+namespace {
+
+// Context, modules and the libraries' own memory of a process on a GPU. Chosen, on the safe side: contexts alone take 300 to 600 MiB.
+constexpr std::int64_t kCudaBytesOfProcess = std::int64_t{1} << 30;
+
+}  // namespace
+
 
 void UndoMpirunBinding() {
   if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr || std::getenv("SLURM_STEP_NUM_TASKS") != nullptr)
@@ -60,6 +67,18 @@ std::vector<std::string> PlanGpuSlots(const std::vector<std::string>& gpus, int 
   const std::size_t wanted = slots > 0 ? static_cast<std::size_t>(slots) : gpus.size();
   for (std::size_t slot = 0; slot < wanted; ++slot) places.push_back(gpus[slot % gpus.size()]);
   return places;
+}
+
+std::vector<std::int64_t> GpuSlotBytes(const std::vector<std::string>& gpus, const std::vector<std::string>& entries,
+                                       const GpuReport& report, std::size_t slots) {
+  const auto processes = static_cast<std::int64_t>((slots + gpus.size() - 1) / std::max<std::size_t>(1, gpus.size()));
+  std::vector<std::int64_t> bytes;
+  for (const std::string& gpu : gpus) {
+    const auto entry = static_cast<std::size_t>(std::find(entries.begin(), entries.end(), gpu) - entries.begin());
+    const std::int64_t free = entry < report.devices.size() ? report.devices[entry].free_bytes : 0;
+    bytes.push_back(std::max<std::int64_t>(0, free - processes * kCudaBytesOfProcess));
+  }
+  return bytes;
 }
 
 }  // namespace headsweep

@@ -1,8 +1,11 @@
 // Slots: the places of one node where a trial's process can run, each with CPUs of its own. PlanSlots is pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
+
+#include "cluster/base/gpu_report.h"
 
 namespace headsweep {
 
@@ -29,5 +32,10 @@ std::vector<std::vector<int>> PlanSlots(const SlotRequest& request);
 // One entry a slot of a node whose trials run on GPUs: the CUDA_VISIBLE_DEVICES of its trainer. A slot for each GPU, or as
 // many as asked for (0 = not): more than there are GPUs share them in turn. No GPU, no slot. Such slots are not bound to CPUs.
 std::vector<std::string> PlanGpuSlots(const std::vector<std::string>& gpus, int slots);
+
+// Bytes of each of `gpus` for the tensors of the trials that share it, when so many slots share all of them: what is free, less
+// what CUDA takes for each process. 0: not known. entries[i] is the value of CUDA_VISIBLE_DEVICES of devices[i] of the report.
+std::vector<std::int64_t> GpuSlotBytes(const std::vector<std::string>& gpus, const std::vector<std::string>& entries,
+                                       const GpuReport& report, std::size_t slots);
 
 }  // namespace headsweep

@@ -18,6 +18,7 @@
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
+#include "cluster/base/json.h"
 #include "cluster/base/log.h"
 #include "cluster/slurm/slurm.h"
 #include "cluster/slurm/this_job.h"
@@ -155,7 +156,7 @@ std::string FormatLockOwner(const LockOwner& owner) {
 }
 
 std::optional<LockOwner> ParseLockOwner(const std::string& content) {
-  const auto json = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(content);
   try {
     LockOwner owner;
     json.at("host").get_to(owner.host);

@@ -10,11 +10,6 @@
 namespace headsweep {
 namespace {
 
-std::string Field(const JournalEvent& event, const char* name) {
-  const auto found = event.fields.find(name);
-  return found != event.fields.end() ? found->second : "";
-}
-
 // Where an event was read from: not on the disk.
 constexpr const char* kLauncherField = "launcher";
 
@@ -48,7 +43,7 @@ void ReadAttempts(const std::vector<JournalEvent>& events, SweepState& state) {
   for (const JournalEvent& event : events) {
     if (event.type == journal::kSweepStarted) state.last_exit_code.reset();
     if (event.type == journal::kSweepEnded)
-      state.last_exit_code = std::atoi(Field(event, "exit_code").c_str());
+      state.last_exit_code = std::atoi(journal::Field(event, "exit_code").c_str());
     if (event.stage.empty() || event.attempt == 0) continue;
     const auto [position, is_new] = known.try_emplace({event.stage, event.attempt}, state.attempts.size());
     if (is_new) state.attempts.emplace_back();
@@ -57,17 +52,17 @@ void ReadAttempts(const std::vector<JournalEvent>& events, SweepState& state) {
     attempt.attempt = event.attempt;
     state.latest[event.stage] = position->second;
     if (event.type == journal::kAttemptStarted) {
-      attempt.host = Field(event, "host");
-      attempt.launcher = Field(event, kLauncherField);
-      attempt.slots = Field(event, "slots");
+      attempt.host = journal::Field(event, "host");
+      attempt.launcher = journal::Field(event, kLauncherField);
+      attempt.slots = journal::Field(event, "slots");
       attempt.started_at = event.time;
     } else if (event.type == journal::kCheckpointed) {
-      attempt.checkpoint_step = std::atoll(Field(event, "step").c_str());
+      attempt.checkpoint_step = std::atoll(journal::Field(event, "step").c_str());
     } else if (event.type == journal::kAttemptEnded) {
-      attempt.outcome = Field(event, "outcome");
-      attempt.cause = Field(event, "cause");
-      attempt.message = Field(event, "message");
-      attempt.charged = Field(event, "charged") == "yes";
+      attempt.outcome = journal::Field(event, "outcome");
+      attempt.cause = journal::Field(event, "cause");
+      attempt.message = journal::Field(event, "message");
+      attempt.charged = journal::Field(event, "charged") == "yes";
       attempt.ended_at = event.time;
     }
   }

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 
 namespace headsweep::report {
 
@@ -38,7 +39,7 @@ std::string Escape(std::string_view text) {
 }
 
 std::string ScriptJson(const nlohmann::json& value) {
-  const std::string json = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string json = DumpJson(value);
   std::string script;
   script.reserve(json.size());
   for (std::size_t i = 0; i < json.size(); ++i) {

@@ -3,19 +3,20 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cluster/base/json.h"
+
 namespace headsweep {
 namespace {
 
 using Settings = std::map<std::string, std::string>;
 
 std::string AsText(const nlohmann::json& value) {
-  return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return value.is_string() ? value.get<std::string>() : DumpJson(value);
 }
 
 Settings PruneSettings(const CollectStage& stage) {
   Settings settings;
-  const nlohmann::json config = nlohmann::json::parse(stage.config_json, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json config = ParseJson(stage.config_json);
   if (config.is_object() && config.contains("prune") && config["prune"].is_object()) {
     for (const auto& [key, value] : config["prune"].items()) settings[key] = AsText(value);
   } else if (const auto order = stage.columns.find("order"); order != stage.columns.end()) {

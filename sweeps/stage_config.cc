@@ -8,6 +8,7 @@
 
 #include "cluster/base/errors.h"
 #include "cluster/base/hash.h"
+#include "cluster/base/json.h"
 #include "sweeps/document.h"
 #include "sweeps/resolve.h"
 #include "sweeps/schema.h"
@@ -23,7 +24,7 @@ std::pair<std::string, std::string> SplitKey(const std::string& name) {
 }
 
 std::string QuoteJson(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return DumpJson(nlohmann::json(text));
 }
 
 // Heads are always the whole list, so that 4 and [4, 4] are one identity.

@@ -11,6 +11,7 @@
 
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "cluster/base/log.h"
 #include "trainer/control_protocol.h"
 
@@ -87,7 +88,7 @@ void AgentChannel::WaitAndPoll(double seconds) {
 }
 
 void AgentChannel::Receive(const std::string& line) {
-  const nlohmann::json message = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json message = ParseJson(line);
   const nlohmann::json type = message.is_object() ? message.value(control::kType, nlohmann::json()) : nullptr;
   if (type == control::kStop) {
     LogInfo("asked to stop");
@@ -102,7 +103,7 @@ void AgentChannel::Receive(const std::string& line) {
 
 void AgentChannel::Send(const nlohmann::json& message) {
   if (gone_) return;
-  const std::string line = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const std::string line = DumpJson(message) + "\n";
   const SystemClock clock;
   const double deadline = clock.Monotonic() + kSendSeconds;
   std::size_t sent = 0;

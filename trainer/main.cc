@@ -16,7 +16,7 @@
 // A trial of several processes: RANK, WORLD_SIZE and a place to meet (trainer/rendezvous.h), as torchrun sets
 // them; each works on its share of the effective batch.
 //
-// Environment: HEADSWEEP_LOG (level), HEADSWEEP_MEMORY_LIMIT (bytes, trainer/memory.h), HEADSWEEP_RUN_AHEAD=0
+// Environment: HEADSWEEP_LOG (level), HEADSWEEP_MEMORY_LIMIT (bytes, cluster/base/memory.h), HEADSWEEP_RUN_AHEAD=0
 // (on GPUs: no CUDA graphs, and each step is waited for: to find out which one fails), and for tests of
 // launchers HEADSWEEP_TRAINER_DIE_AT, HEADSWEEP_TRAINER_HANG_AT, HEADSWEEP_TRAINER_FAULT_ATTEMPT
 // (trainer/fault_injection.h) and HEADSWEEP_CRASH_AT (cluster/base/file_system.cc).

@@ -5,13 +5,13 @@
 
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
+#include "cluster/base/memory.h"
 #include "trainer/batch_passes.h"
 #include "trainer/checkpoint.h"
 #include "trainer/control_protocol.h"
 #include "trainer/head_orders.h"
 #include "trainer/head_probe.h"
 #include "trainer/head_surgery.h"
-#include "trainer/memory.h"
 #include "trainer/pruning_curve.h"
 #include "trainer/stage.h"
 #include "trainer/stage_files.h"
@@ -138,7 +138,7 @@ StageSummary PruneStage::Summarize() const {
   summary.test_nll = whole.nll;
   summary.test_perplexity = whole.perplexity_per_word;
   summary.train_seconds = SystemClock().Monotonic() - started_;
-  summary.peak_memory_bytes = PeakMemoryBytes();
+  summary.peak_memory_bytes = context_.backend.PeakDeviceMemory().value_or(PeakMemoryBytes());
   summary.summary_line = fmt::format(
       "{}: without {} of {} heads the test loss is {:.4f} instead of {:.4f}, perplexity per word {:.2f} "
       "instead of {:.2f}",

@@ -20,6 +20,7 @@
 
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "trainer/rendezvous.h"
 
 namespace headsweep {
@@ -164,7 +165,7 @@ class ServingRendezvous final : public Rendezvous {
   bool ServeOne(Peer& peer) {
     if (!Receive(peer.socket.get(), peer.received)) return false;
     for (auto end = peer.received.find('\n'); end != std::string::npos; end = peer.received.find('\n')) {
-      const json request = json::parse(peer.received.substr(0, end), nullptr, /*allow_exceptions=*/false);
+      const json request = ParseJson(peer.received.substr(0, end));
       peer.received.erase(0, end + 1);
       if (!request.is_object()) return false;
       const std::lock_guard lock(mutex_);
@@ -223,7 +224,7 @@ class AskingRendezvous final : public Rendezvous {
     };
     while (true) {
       if (const auto end = received_.find('\n'); end != std::string::npos) {
-        const json answer = json::parse(received_.substr(0, end), nullptr, /*allow_exceptions=*/false);
+        const json answer = ParseJson(received_.substr(0, end));
         received_.erase(0, end + 1);
         if (!answer.is_object() || !answer.contains("value"))
           throw failed("what listens there is no headsweep-trainer");

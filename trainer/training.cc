@@ -9,6 +9,7 @@
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
 #include "cluster/base/log.h"
+#include "cluster/base/memory.h"
 #include "data/scores.h"
 #include "trainer/batch_passes.h"
 #include "trainer/checkpoint.h"
@@ -16,7 +17,6 @@
 #include "trainer/flops.h"
 #include "trainer/head_orders.h"
 #include "trainer/head_surgery.h"
-#include "trainer/memory.h"
 #include "trainer/micro_batches.h"
 #include "trainer/model.h"
 #include "trainer/optimizer.h"
@@ -321,7 +321,7 @@ class TrainStage {
       (row.split == "test" ? summary.test_perplexity : summary.valid_perplexity) = row.perplexity_per_word;
     }
     summary.train_seconds = train_seconds_;
-    summary.peak_memory_bytes = PeakMemoryBytes();
+    summary.peak_memory_bytes = context_.backend.PeakDeviceMemory().value_or(PeakMemoryBytes());
     summary.summary_line = outcome == control::kDiverged
                                ? fmt::format("diverged at step {} of {}", step_, config_.steps)
                                : fmt::format(

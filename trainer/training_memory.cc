@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "trainer/memory.h"
+#include "cluster/base/memory.h"
 #include "trainer/model.h"
 #include "trainer/optimizer.h"
 

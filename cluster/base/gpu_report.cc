@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cluster/base/json.h"
+
 namespace headsweep {
 namespace {
 
@@ -56,14 +58,14 @@ std::string ToJson(const GpuReport& report) {
     json["problem"] = {{"code", report.problem->code},
                        {"message", report.problem->message},
                        {"remedy", report.problem->remedy}};
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return DumpJson(json);
 }
 
 std::optional<GpuReport> FindGpuReport(const std::string& output) {
   std::istringstream lines(output);
   std::optional<GpuReport> found;
   for (std::string line; std::getline(lines, line);) {
-    const ordered_json json = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const ordered_json json = ParseOrderedJson(line);
     if (!json.is_object()) continue;
     try {
       found = ReportFrom(json);

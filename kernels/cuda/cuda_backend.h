@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/check.h"
@@ -40,6 +41,7 @@ class CudaBackend final : public Backend {
   void Fill(float* x, float value, std::int64_t count) override;
   void Synchronize() override;
   std::optional<std::int64_t> FreeDeviceMemory() const override;
+  std::optional<std::int64_t> PeakDeviceMemory() const override;
   bool RunsBehind() const override { return run_ahead_; }
   void Repeat(std::unique_ptr<Recording>& recording, const std::function<void()>& enqueue) override;
   std::unique_ptr<Mailbox> MakeMailbox(std::int64_t floats) override;
@@ -108,6 +110,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<MarkedStaging> marked_staging_;  // taken when a copy is first marked
   bool recording_ = false;                         // in a Repeat that records
   MatMul<T> matmul_;
+  std::unordered_map<void*, std::size_t> held_;  // by Allocate
+  std::int64_t held_bytes_ = 0, peak_bytes_ = 0;
 };
 
 }  // namespace headsweep::HEADSWEEP_CUDA_NAMESPACE

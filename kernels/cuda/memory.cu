@@ -132,12 +132,19 @@ void* CudaBackend<T>::Allocate(std::size_t bytes) {
   Check(error, "cudaMalloc");
   Check(cudaMemsetAsync(memory, 0, taken, stream_), "cudaMemsetAsync");
   stream_.Synchronize();
+  held_[memory] = taken;
+  held_bytes_ += static_cast<std::int64_t>(taken);
+  peak_bytes_ = std::max(peak_bytes_, held_bytes_);
   return memory;
 }
 
 template <class T>
 void CudaBackend<T>::Free(void* memory) noexcept {
   cudaFree(memory);
+  const auto found = held_.find(memory);
+  if (found == held_.end()) return;
+  held_bytes_ -= static_cast<std::int64_t>(found->second);
+  held_.erase(found);
 }
 
 template <class T>
@@ -190,6 +197,11 @@ void CudaBackend<T>::Synchronize() {
 template <class T>
 std::optional<std::int64_t> CudaBackend<T>::FreeDeviceMemory() const {
   return FreeTargetMemory();
+}
+
+template <class T>
+std::optional<std::int64_t> CudaBackend<T>::PeakDeviceMemory() const {
+  return FreeDeviceMemory() ? std::optional(peak_bytes_) : std::nullopt;
 }
 
 template <class T>

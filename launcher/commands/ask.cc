@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/commands/command.h"
 #include "launcher/messages.h"
 #include "launcher/requests.h"
@@ -47,7 +48,7 @@ void Ask(const Arguments& arguments, const std::string& sweep, Request request, 
       {"sweep", sweep}, {"request", request.type}, {"stages", request.stages}, {"launchers", nlohmann::json::array()}};
   for (const KnownLauncher* launcher : living)
     json["launchers"].push_back({{"host", launcher->process.host}, {"pid", launcher->process.pid}});
-  std::cout << message::Format(json) << "\n";
+  std::cout << DumpJson(json) << "\n";
 }
 
 std::string ChosenSweep(const Arguments& arguments) {

@@ -120,7 +120,7 @@ void AddWorkspaceOption(SubCommand& command) {
 void AddRunOptions(SubCommand& command) {
   AddWorkspaceOption(command);
   command.options.add_options()("slots", po::value<int>()->default_value(0)->value_name("N"),
-                                "trials at once on each node; 0: usable cores / threads")(
+                                "trials at once on each node, as far as memory goes; 0: usable cores / threads, or GPUs")(
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads of one trial; 0: run.threads of the sweep")(
       "no-report", po::bool_switch(), "do not make results.h5 and report.html at the end")(

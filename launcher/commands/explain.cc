@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/commands/command.h"
 #include "launcher/commands/status_json.h"
 #include "launcher/failure_policy.h"
@@ -109,7 +110,7 @@ int RunExplain(const Arguments& arguments) {
                            {"why", Why(state, live, *found[0])}};
     for (const AttemptHistory& attempt : state.attempts)
       if (attempt.stage == id && attempt.started_at != 0) json["attempts"].push_back(AttemptJson(attempt));
-    std::cout << message::Format(json) << "\n";
+    std::cout << DumpJson(json) << "\n";
     return kExitDone;
   }
   std::cout << fmt::format("{} {}: {}\n", id, state.planned.Describe(id), state.StateOf(id));

@@ -6,6 +6,7 @@
 #include <list>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/commands/command.h"
 #include "launcher/garbage.h"
 #include "launcher/joining.h"
@@ -53,7 +54,7 @@ int RunGc(const Arguments& arguments) {
     for (const Garbage& item : garbage)
       json["items"].push_back(
           {{"path", item.path}, {"bytes", item.bytes}, {"why", item.why}, {"trial", item.trial}});
-    std::cout << message::Format(json) << "\n";
+    std::cout << DumpJson(json) << "\n";
     return kExitDone;
   }
   for (const Garbage& item : garbage)

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/commands/command.h"
 #include "launcher/commands/status_json.h"
 #include "launcher/messages.h"
@@ -79,7 +80,7 @@ int RunStatus(const Arguments& arguments) {
     const SweepState state = ReadSweepState(workspace, files, name);
     const std::vector<SubmissionView> submissions = LookAtSubmissions(Slurm(), files, workspace, name);
     if (arguments.Has("json")) {
-      std::cout << message::Format(StatusJson(state, workspace, submissions)) << "\n";
+      std::cout << DumpJson(StatusJson(state, workspace, submissions)) << "\n";
     } else {
       PrintText(state, workspace, submissions, arguments.Has("all"));
     }

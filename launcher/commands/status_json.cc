@@ -1,5 +1,7 @@
 #include "launcher/commands/status_json.h"
 
+#include "cluster/base/json.h"
+
 namespace headsweep {
 namespace {
 
@@ -9,7 +11,7 @@ nlohmann::json StageJson(const SweepState& state, const std::optional<LiveView>&
   const StageStatus& status = state.core.status(StageId(id));
   const AttemptHistory* attempt = state.LatestAttempt(id);
   const LiveTrial* now = live && state.IsRunning(id) ? live->Find(id, attempt->attempt) : nullptr;
-  const nlohmann::json summary = nlohmann::json::parse(status.summary, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json summary = ParseJson(status.summary);
   nlohmann::json json = {{"id", id},
                          {"kind", stage.config.kind == StageKind::kTrain ? "train" : "prune"},
                          {"parent", stage.config.parent},

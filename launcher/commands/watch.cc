@@ -9,6 +9,7 @@
 
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/commands/command.h"
 #include "launcher/commands/status_json.h"
 #include "launcher/messages.h"
@@ -77,7 +78,7 @@ int RunWatch(const Arguments& arguments) {
       next_question = clock.Monotonic() + std::max(interval, kSlurmSeconds);
     }
     const SweepState state = ReadSweepState(workspace, files, name);
-    const std::string page = arguments.Has("json") ? message::Format(StatusJson(state, workspace, submissions)) + "\n"
+    const std::string page = arguments.Has("json") ? DumpJson(StatusJson(state, workspace, submissions)) + "\n"
                                                    : Page(state, ReadLive(files, state), submissions);
     if (terminal && !arguments.Has("json")) {
       std::cout << "\033[H\033[J" << page << std::flush;  // home, clear to the end

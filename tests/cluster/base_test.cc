@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 #include <unordered_set>
 
@@ -11,6 +12,7 @@
 #include "cluster/base/file_system.h"
 #include "cluster/base/hash.h"
 #include "cluster/base/ids.h"
+#include "cluster/base/json.h"
 #include "cluster/base/run_program.h"
 #include "tests/support/temp_dir.h"
 
@@ -29,6 +31,17 @@ static_assert(!std::is_convertible_v<int, Attempt>);
 static_assert(!std::is_convertible_v<Attempt, int>);
 static_assert(!std::is_convertible_v<std::string, StageId>);
 static_assert(std::is_constructible_v<StageId, std::string>);
+
+TEST(Json, OfOtherProgramsIsReadAndWrittenWhateverItHolds) {
+  EXPECT_TRUE(ParseJson("{\"a\": 1}").is_object());
+  for (const char* text : {"", "{", "{\"a\": 1} more", "\xFF", "{\"a\": \"\xFF\"}"}) {
+    EXPECT_TRUE(ParseJson(text).is_discarded()) << text;
+    EXPECT_FALSE(ParseJson(text).is_object()) << text;
+  }
+  EXPECT_EQ(DumpJson(nlohmann::json{{"b", "a\xFFz"}, {"a", 1}}), "{\"a\":1,\"b\":\"a\uFFFDz\"}");
+  EXPECT_EQ(DumpJson(nlohmann::ordered_json{{"b", 2}, {"a", 1}}), "{\"b\":2,\"a\":1}");
+  EXPECT_EQ(DumpJson(ParseOrderedJson("{\"b\": 2, \"a\": 1}"), 1), "{\n \"b\": 2,\n \"a\": 1\n}");
+}
 
 TEST(Ids, CompareAndHashLikeTheirValues) {
   EXPECT_EQ(Attempt(3), Attempt(3));

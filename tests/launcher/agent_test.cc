@@ -122,6 +122,8 @@ TEST_F(AgentTest, ATrialIsStartedReportedAndJudged) {
   EXPECT_EQ(json::parse(end["summary"].get<std::string>())["digest"], "digest-of-a");
   ASSERT_NE(Find("join"), nullptr);
   EXPECT_EQ((*Find("join"))["slots"], 1);
+  ASSERT_EQ((*Find("join"))["device_bytes"].size(), 1u) << "the node's own memory";
+  EXPECT_GT((*Find("join"))["device_bytes"][0], 1 << 20);
   ASSERT_NE(Find("progress", "a"), nullptr);
   ASSERT_NE(Find("checkpoint", "a"), nullptr);
   EXPECT_TRUE(FileSystem::Real().Exists(workspace_.TrialResult("a")));

@@ -48,7 +48,9 @@ class CoreDriver {
     core_.CheckInvariants();
   }
 
-  void Join(int node, int slots) { Handle(NodeJoined{NodeId(node), fmt::format("host{}", node), slots}); }
+  void Join(int node, int slots, std::vector<std::int64_t> device_bytes = {}) {
+    Handle(NodeJoined{NodeId(node), fmt::format("host{}", node), slots, std::move(device_bytes)});
+  }
   void Lose(int node) { Handle(NodeLost{NodeId(node), "silent for 30 s"}); }
   void Progress(const std::string& stage, int attempt, std::int64_t step, std::int64_t steps = 100) {
     Handle(AttemptProgressed{StageId(stage), Attempt(attempt), step, steps});
@@ -61,6 +63,9 @@ class CoreDriver {
   }
   void Finish(const std::string& stage, int attempt) {
     Handle(AttemptEnded{StageId(stage), Attempt(attempt), control::kFinished, "", "", "{}"});
+  }
+  void Measure(const std::string& stage, int attempt, std::int64_t memory) {
+    Handle(AttemptEnded{StageId(stage), Attempt(attempt), control::kFinished, "", "", "{}", memory});
   }
   void Diverge(const std::string& stage, int attempt) {
     Handle(AttemptEnded{StageId(stage), Attempt(attempt), control::kDiverged, "", "loss is NaN", "{}"});

@@ -162,31 +162,6 @@ TEST(Core, PutsAGangOnOneNodeIfItCan) {
   EXPECT_EQ(core.started(), "big.1@0:0,0:1,0:2 gang.1@1:0,1:1");
 }
 
-TEST(SlotPool, FillsTheFullestNodeThatHasRoom) {
-  SlotPool pool;
-  pool.AddNode(NodeId(0), "a", 4);
-  pool.AddNode(NodeId(1), "b", 1);
-  pool.AddNode(NodeId(2), "c", 2);
-  EXPECT_EQ(pool.Take(1), (std::vector<SlotId>{{NodeId(1), 0}}));
-  EXPECT_EQ(pool.Take(1), (std::vector<SlotId>{{NodeId(2), 0}}));
-  EXPECT_EQ(pool.Take(3), (std::vector<SlotId>{{NodeId(0), 0}, {NodeId(0), 1}, {NodeId(0), 2}}));
-  EXPECT_EQ(pool.Take(2), (std::vector<SlotId>{{NodeId(0), 3}, {NodeId(2), 1}}));
-  EXPECT_EQ(pool.free(), 0);
-}
-
-TEST(SlotPool, ForgetsTheSlotsOfALostNode) {
-  SlotPool pool;
-  pool.AddNode(NodeId(0), "a", 2);
-  pool.AddNode(NodeId(1), "b", 2);
-  const std::vector<SlotId> taken = pool.Take(3);
-  pool.Quarantine(taken[0]);
-  EXPECT_EQ(pool.usable(), 3);
-  pool.RemoveNode(NodeId(0));
-  pool.Restore(taken[0]);
-  EXPECT_EQ(pool.total(), 2);
-  pool.CheckInvariants({taken[2]});
-}
-
 TEST(Core, KeepsSlotsForAGangThatWaits) {
   // The gang is the longest after "a" and "b"; many short ones are behind it.
   CoreDriver core(

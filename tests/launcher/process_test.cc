@@ -198,6 +198,18 @@ TEST(Slots, OfANodeWithGpusAreItsGpusUnlessMoreOrFewerAreAskedFor) {
   EXPECT_EQ(PlanGpuSlots({}, 4), Gpus{}) << "no GPU is made up";
 }
 
+TEST(Slots, OfAGpuShareWhatIsFreeOfItLessWhatEachProcessTakes) {
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  GpuReport report;
+  report.devices.resize(2);
+  report.devices[0].free_bytes = 80 * kGiB;
+  report.devices[1].free_bytes = 2 * kGiB;
+  using Bytes = std::vector<std::int64_t>;
+  EXPECT_EQ(GpuSlotBytes({"5", "2"}, {"5", "2"}, report, 2), (Bytes{79 * kGiB, 1 * kGiB}));
+  EXPECT_EQ(GpuSlotBytes({"2"}, {"5", "2"}, report, 3), (Bytes{0})) << "not known rather than negative: it is tried";
+  EXPECT_EQ(GpuSlotBytes({"5", "2"}, {"5", "2"}, report, 3), (Bytes{78 * kGiB, 0}));
+}
+
 AttemptFacts Exited(int code) {
   AttemptFacts facts;
   facts.exit = ExitStatus{.code = code, .signal = 0};

@@ -100,6 +100,20 @@ TEST_F(SessionTest, EveryStageRunsOnceAndRunningAgainRunsNothing) {
   EXPECT_EQ(Status()["state"], "done");
 }
 
+TEST_F(SessionTest, TrialsRunOneAfterAnotherWhereMemoryHoldsNoTwo) {
+  Set("HEADSWEEP_MEMORY_LIMIT", "1000");
+  const Finished run = Run();
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_NE(run.output.find("memory, not slots, limits how many trials run at once: 1 of 2 slots"), std::string::npos)
+      << run.output;
+  int running = 0;
+  for (const FakeEvent& event : ReadFakeEvents(Events())) {
+    running += event.what == "start" ? 1 : (event.what == "finish" ? -1 : 0);
+    EXPECT_LE(running, 1);
+  }
+  EXPECT_EQ(FinishedStages().size(), 4u);
+}
+
 TEST_F(SessionTest, ASweepThatGrowsRunsOnlyWhatIsNewAndASecondSweepSharesTrials) {
   EXPECT_EQ(Run().code, 0);
   WriteSweep(3);

@@ -75,7 +75,12 @@ class SimulatedWorld {
   SimulatedWorld(const Schedule& schedule, Mutant mutant, bool trace = false)
       : schedule_(schedule), chance_(schedule.world), mutant_(mutant), trace_(trace) {
     MakePlan();
-    for (int i = 0; i < kNodes; ++i) node_slots_.push_back(1 + Below(3));
+    const bool memory_is_known = OneIn(2);
+    for (int i = 0; i < kNodes; ++i) {
+      node_slots_.push_back(1 + Below(3));
+      node_devices_.emplace_back();
+      for (int device = Below(2); memory_is_known && device >= 0; --device) node_devices_.back().push_back(3 + Below(8));
+    }
     node_slots_[0] = 3;  // the widest gang fits
     Launch();
   }
@@ -117,6 +122,7 @@ class SimulatedWorld {
       spec.slots = OneIn(3) ? 2 + Below(2) : 1;
       spec.retries = Below(3);
       spec.flops = Below(50);
+      spec.memory = OneIn(4) ? 0 : 1 + Below(6);
       if (i > 0 && !OneIn(3)) spec.parent = StageId(fmt::format("s{}", Below(i)));
       if (!spec.parent && !OneIn(4)) spec.group = "g";
       plan_.push_back(spec);
@@ -220,6 +226,7 @@ class SimulatedWorld {
     }
     if (event.type == journal::kAttemptEnded && event.fields.contains("charged")) {
       const std::pair<StageId, Attempt> id(stage, event.attempt);
+      if (event.fields.contains("in_company")) wants_to_be_alone_.insert(stage);
       const bool external = external_.contains(id) && !silent_.contains(id);
       int& in_a_row = external_in_a_row_[stage];
       in_a_row = external ? in_a_row + 1 : 0;
@@ -259,6 +266,29 @@ class SimulatedWorld {
       Check(other.stage != c.stage, "{} starts while attempt {} lives", name, other.attempt.value());
     }
     trainers_.push_back({c.stage, c.attempt, c.slots});
+    CheckMemory(trainers_.back());
+  }
+
+  // What shares a device fits into its memory, by what each needs at least; and who has run out of it shares no more.
+  void CheckMemory(const Trainer& started) {
+    for (const SlotId& slot : started.slots) {
+      const std::vector<std::int64_t>& devices = node_devices_[static_cast<std::size_t>(slot.node.value())];
+      if (devices.empty()) continue;
+      const std::size_t device = static_cast<std::size_t>(slot.index) % devices.size();
+      std::int64_t needed = 0;
+      std::set<StageId> here;
+      for (const Trainer& t : trainers_) {
+        for (const SlotId& s : t.slots) {
+          if (s.node != slot.node || static_cast<std::size_t>(s.index) % devices.size() != device) continue;
+          needed += Spec(t.stage).memory;
+          here.insert(t.stage);
+        }
+      }
+      if (here.size() == 1) continue;
+      Check(needed <= devices[device], "{} makes a device of {} bytes hold {}", started.stage.value(), devices[device], needed);
+      for (const StageId& stage : here)
+        Check(!wants_to_be_alone_.contains(stage), "{} shares a device again", stage.value());
+    }
   }
   void On(const StopAttempt& c) {
     Trace("    stop {} attempt {}", c.stage.value(), c.attempt.value());
@@ -301,7 +331,7 @@ class SimulatedWorld {
     const auto i = static_cast<std::size_t>(node);
     if (node_up_[i]) return;
     node_up_[i] = true;
-    Tell(NodeJoined{NodeId(node), fmt::format("host{}", node), node_slots_[i]});
+    Tell(NodeJoined{NodeId(node), fmt::format("host{}", node), node_slots_[i], node_devices_[i]});
   }
 
   void Lose(int node) {
@@ -361,7 +391,7 @@ class SimulatedWorld {
     }
     ends_[{t.stage, t.attempt}] = static_cast<int>(sent_.size());
     Send(AttemptEnded{t.stage, t.attempt, end, end == "failed" ? cause : "", "message",
-                      seal == sealed_.end() ? "" : seal->second});
+                      seal == sealed_.end() ? "" : seal->second, Spec(t.stage).memory + t.step % 3});
   }
 
   void LiveOn(std::size_t index, bool fair) {
@@ -557,6 +587,8 @@ class SimulatedWorld {
   std::map<StageId, int> external_in_a_row_;  // in this launch, without an ending of its own in between
   std::map<std::pair<StageId, Attempt>, std::int64_t> checkpoints_;
   std::vector<int> node_slots_;
+  std::vector<std::vector<std::int64_t>> node_devices_;  // their bytes; none: not known
+  std::set<StageId> wants_to_be_alone_;      // it has run out of memory in company, according to the journal
   std::vector<bool> node_up_;
   std::vector<Trainer> trainers_;
   std::vector<Event> sent_;  // every message there ever was

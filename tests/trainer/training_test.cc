@@ -6,10 +6,10 @@
 #include <cstdlib>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/memory.h"
 #include "tests/support/corpora.h"
 #include "tests/trainer/training_support.h"
 #include "trainer/control_protocol.h"
-#include "trainer/memory.h"
 #include "trainer/training_memory.h"
 
 namespace headsweep {

@@ -1,4 +1,4 @@
-#include "trainer/memory.h"
+#include "cluster/base/memory.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
