@@ -1,5 +1,5 @@
-// Collect: reads one stage file at a time (memory does not grow with their number), appends its rows to
-// results.h5's long tables, and keeps of each trial only what the grid needs.
+// Collect: reads one stage file at a time, appends its rows to the tables of results.h5, and leaves what the grid needs of a
+// trial in a file (GridBuilder). Nothing here grows with the number of stages but the list of problems.
 #include "results/collect.h"
 
 #include <unistd.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
@@ -37,34 +38,63 @@ const std::vector<std::pair<const char*, double StageRow::*>> kGridReals = {
 // Its file is the one of an attempt that did not end: rows, but no summary.
 const char* const kEarlyStopped = "early-stopped";
 
-constexpr std::size_t kRowsAtOnce = 1 << 14;
+constexpr std::size_t kBlockBytes = 1 << 18;
 
 bool HasResult(const std::string& state) { return state == "finished" || state == "diverged"; }
 
+// A table to which rows are added one by one; they are written a block at a time.
+class BlockedTable {
+ public:
+  // rows: how many there will be, -1 = not known.
+  BlockedTable(hid_t file, const TableInfo& info, const std::string& path, std::int64_t rows = -1)
+      : writer_(file, info, hdf5::Storage::kCompressed, path, rows), block_(info.columns) {}
+
+  template <class Row>
+  void Add(const TableSchema<Row>& schema, const Row& row) {
+    schema.AddCells(row, block_);
+    EndRow();
+  }
+  RowBlock& block() { return block_; }  // for a row that is made of several parts; then EndRow
+  void EndRow() {
+    if (block_.bytes() >= kBlockBytes) Flush();
+  }
+  void Close() {
+    Flush();
+    writer_.Close();
+  }
+
+ private:
+  void Flush() {
+    if (block_.rows() == 0) return;
+    writer_.Append(block_);
+    block_.Clear();
+  }
+
+  hdf5::TableWriter writer_;
+  RowBlock block_;
+};
+
 class Collector {
  public:
-  Collector(const CollectInput& input, const std::string& path)
-      : input_(input),
-        path_(path),
-        file_(hdf5::CreateFile(path)),
-        labels_(OrderLabels(input.stages)),
-        columns_(ChooseTrialColumns(input.stages, StageSchema().Info())) {
+  Collector(const CollectSource& source, const std::string& path)
+      : source_(source), path_(path), file_(hdf5::CreateFile(path)) {
     hdf5::WriteAttribute(file_.get(), "format", std::string("headsweep-results"), path_);
     hdf5::WriteAttribute(file_.get(), "schema_version", std::int64_t{kResultsSchemaVersion}, path_);
     MakeLongTable(ProvenanceSchema().Info(LeadingColumns()));
     ForEachTable([&](const auto& schema, auto) { MakeLongTable(schema.Info(LeadingColumns())); });
+    LookAtAll();
   }
 
   CollectOutcome Run() {
-    for (const CollectStage& stage : input_.stages) ReadStage(stage);
-    for (auto& [name, writer] : long_tables_) writer.Close();
+    source_.for_each_stage([&](const CollectStage& stage) { ReadStage(stage); });
+    EndTrial();
+    for (auto& [name, table] : long_tables_) table.Close();
+    for (auto* table : {&*points_, &*stages_, &*trials_}) table->Close();
     WriteGrid();
     WriteAxes();
-    WritePoints();
-    WriteStages();
-    WriteTable(AttemptSchema(), input_.attempts);
+    WriteAttempts();
     WriteTable(ProblemSchema(), problems_);
-    SweepRow sweep{.name = input_.sweep_name, .toml = input_.sweep_toml, .partial = Partial()};
+    SweepRow sweep{.name = source_.sweep_name, .toml = source_.sweep_toml, .partial = Partial()};
     WriteTable(SweepSchema(), std::vector<SweepRow>{sweep});
     hdf5::Check(H5Fflush(file_.get(), H5F_SCOPE_LOCAL), "flush", path_);
     file_.Close();
@@ -73,7 +103,29 @@ class Collector {
 
  private:
   void MakeLongTable(const TableInfo& info) {
-    long_tables_.emplace(info.name, hdf5::TableWriter(file_.get(), info, hdf5::Storage::kCompressed, path_));
+    long_tables_.emplace(info.name, BlockedTable(file_.get(), info, path_));
+  }
+
+  // The first time through: what the columns and the labels are, and how many rows there will be.
+  void LookAtAll() {
+    TrialColumns columns;
+    std::int64_t trials = 0, points = 0;
+    source_.for_each_stage([&](const CollectStage& stage) {
+      ++outcome_.stages;
+      labels_.Look(stage);
+      columns.Look(stage);
+      trials += stage.kind == "train";
+      points += static_cast<std::int64_t>(stage.points.size());
+    });
+    columns_ = columns.Choose(StageSchema().Info());
+    MakeGrid();
+    points_.emplace(file_.get(), PointSchema().Info(), path_, points * static_cast<std::int64_t>(source_.axes.size()));
+    stages_.emplace(file_.get(), StageSchema().Info(), path_, outcome_.stages);
+    TableInfo info = StageSchema().Info();
+    info.name = "trials";
+    info.help = "one row a trial (a train stage): what became of it, its results, its resolved configuration";
+    for (const TrialColumn& column : columns_) info.columns.push_back(column.column);
+    trials_.emplace(file_.get(), info, path_, trials);
   }
 
   void AddProblem(const std::string& path, const std::string& reason) {
@@ -82,7 +134,7 @@ class Collector {
     outcome_.problems.push_back(fmt::format("{}: {}", path, reason));
   }
 
-  static std::string TrialOf(const CollectStage& stage) {
+  static const std::string& TrialOf(const CollectStage& stage) {
     return stage.kind == "train" ? stage.id : stage.parent;
   }
 
@@ -128,62 +180,66 @@ class Collector {
     row.reason = stage.reason;
     if (problems_.size() > problems_before && row.reason.empty())
       row.reason = "result " + problems_.back().reason;
-    if (const auto label = labels_.find(stage.id); label != labels_.end()) row.label = label->second;
+    row.label = labels_.Of(stage);
+    row.config_json = stage.config_json;
+    if (row.outcome.empty()) ++(row.state == kEarlyStopped ? early_ : missing_);
     if (file) {
       ++outcome_.stages_read;
       AppendRows(stage, *file);
-      if (has_summary) KeepForGrid(stage, row, *file);
     }
-    rows_.push_back(std::move(row));
+    AddToGrid(stage, row, has_summary ? &file->tables.pruning : nullptr);
+    stages_->Add(StageSchema(), row);
+    if (stage.kind != "train") return;
+    StageSchema().AddCells(row, trials_->block());
+    for (const TrialColumn& column : columns_) column.AddCell(stage, trials_->block());
+    trials_->EndRow();
+    AddPoints(stage);
   }
 
   template <class Row>
-  void AppendTo(const TableSchema<Row>& schema, const CollectStage& stage, const std::vector<Row>& rows) {
-    hdf5::TableWriter& writer = long_tables_.at(schema.name);
-    RowBlock block(schema.Info(LeadingColumns()).columns);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      block.AddText(TrialOf(stage));
-      block.AddText(stage.id);
-      schema.AddCells(rows[i], block);
-      if ((i + 1) % kRowsAtOnce != 0 && i + 1 != rows.size()) continue;
-      writer.Append(block);
-      block.Clear();
-    }
+  void AppendTo(const TableSchema<Row>& schema, const CollectStage& stage, const Row& row) {
+    BlockedTable& table = long_tables_.at(schema.name);
+    table.block().AddText(TrialOf(stage));
+    table.block().AddText(stage.id);
+    table.Add(schema, row);
   }
 
   void AppendRows(const CollectStage& stage, const StageFile& file) {
-    AppendTo(ProvenanceSchema(), stage, std::vector<Provenance>{file.provenance});
-    ForEachTable([&](const auto& schema, auto member) { AppendTo(schema, stage, file.tables.*member); });
+    AppendTo(ProvenanceSchema(), stage, file.provenance);
+    ForEachTable([&](const auto& schema, auto member) {
+      for (const auto& row : file.tables.*member) AppendTo(schema, stage, row);
+    });
   }
 
-  void KeepForGrid(const CollectStage& stage, const StageRow& row, const StageFile& file) {
-    ForGrid& trial = for_grid_[TrialOf(stage)];
-    if (stage.kind == "train") {
-      trial.results.clear();
-      for (const auto& [name, member] : kGridReals) trial.results.push_back(row.*member);
-      trial.results.push_back(static_cast<double>(row.parameters));
-    }
-    for (const PruningRow& point : file.tables.pruning) {
-      trial.pruning.push_back({row.label.empty() ? point.order : row.label, point.fraction,
-                               static_cast<double>(point.heads_left), point.nll, point.perplexity_per_word,
-                               point.loss_increase});
+  void AddPoints(const CollectStage& stage) {
+    for (const std::vector<int>& indices : stage.points) {
+      HEADSWEEP_CHECK(indices.size() == source_.axes.size(), "stage {} has a point of {} indices for {} axes", stage.id,
+                      indices.size(), source_.axes.size());
+      for (std::size_t a = 0; a < indices.size(); ++a)
+        points_->Add(PointSchema(), PointRow{stage.id, next_point_, axis_names_[a], indices[a]});
+      ++next_point_;
     }
   }
 
   template <class Row>
   void WriteTable(const TableSchema<Row>& schema, const std::vector<Row>& rows) {
-    hdf5::TableWriter writer(file_.get(), schema.Info(), hdf5::Storage::kCompressed, path_,
-                             static_cast<std::int64_t>(rows.size()));
-    RowBlock block(schema.Info().columns);
-    for (const Row& row : rows) schema.AddCells(row, block);
-    writer.Append(block);
-    writer.Close();
+    BlockedTable table(file_.get(), schema.Info(), path_, static_cast<std::int64_t>(rows.size()));
+    for (const Row& row : rows) table.Add(schema, row);
+    table.Close();
+  }
+
+  void WriteAttempts() {
+    std::int64_t count = 0;
+    source_.for_each_attempt([&](const AttemptRecord&) { ++count; });
+    BlockedTable table(file_.get(), AttemptSchema().Info(), path_, count);
+    source_.for_each_attempt([&](const AttemptRecord& attempt) { table.Add(AttemptSchema(), attempt); });
+    table.Close();
   }
 
   void WriteAxes() {
     std::vector<AxisRow> rows;
-    for (std::size_t a = 0; a < input_.axes.size(); ++a) {
-      const GridAxis& axis = input_.axes[a];
+    for (std::size_t a = 0; a < source_.axes.size(); ++a) {
+      const GridAxis& axis = source_.axes[a];
       for (std::size_t i = 0; i < axis.values.size(); ++i) {
         rows.push_back({axis_names_[a], axis.key, static_cast<std::int64_t>(i),
                         FormatAxisValue(axis.values[i]), NumberOf(axis.values[i])});
@@ -192,71 +248,23 @@ class Collector {
     WriteTable(AxisSchema(), rows);
   }
 
-  void WritePoints() {
-    std::vector<PointRow> rows;
-    std::int64_t point = 0;
-    for (const CollectStage& stage : input_.stages) {
-      for (const std::vector<int>& indices : stage.points) {
-        HEADSWEEP_CHECK(indices.size() == input_.axes.size(),
-                        "stage {} has a point of {} indices for {} axes", stage.id, indices.size(),
-                        input_.axes.size());
-        for (std::size_t a = 0; a < indices.size(); ++a) {
-          rows.push_back({stage.id, point, axis_names_[a], indices[a]});
-        }
-        ++point;
-      }
-    }
-    WriteTable(PointSchema(), rows);
-  }
-
-  // /stages: all of them. /trials: the train stages with the resolved configuration.
-  void WriteStages() {
-    const auto all = static_cast<std::int64_t>(rows_.size());
-    WriteStageRows(StageSchema().Info(), {}, all, [](const StageRow&) { return true; });
-    TableInfo info = StageSchema().Info();
-    info.name = "trials";
-    info.help = "one row a trial (a train stage): what became of it, its results, its resolved configuration";
-    for (const TrialColumn& column : columns_) info.columns.push_back(column.column);
-    WriteStageRows(info, columns_, -1, [](const StageRow& row) { return row.kind == "train"; });
-  }
-
-  // Block by block: what a block holds as text is several times the rows.
-  template <class Wanted>
-  void WriteStageRows(const TableInfo& info, const std::vector<TrialColumn>& columns, std::int64_t expected, Wanted wanted) {
-    hdf5::TableWriter writer(file_.get(), info, hdf5::Storage::kCompressed, path_, expected);
-    RowBlock block(info.columns);
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      if (!wanted(rows_[i])) continue;
-      StageRow row = rows_[i];
-      row.config_json = input_.stages[i].config_json;
-      StageSchema().AddCells(row, block);
-      for (const TrialColumn& column : columns) column.AddCell(input_.stages[i], block);
-      if (block.rows() < static_cast<std::int64_t>(kRowsAtOnce)) continue;
-      writer.Append(block);
-      block.Clear();
-    }
-    if (block.rows() > 0) writer.Append(block);
-    writer.Close();
-  }
-
-  void WriteGrid() {
+  // --- The grid
+  void MakeGrid() {
     std::vector<GridNumber> numbers;
-    std::vector<std::size_t> results;  // of the first numbers: their place in ForGrid::results
     for (const Column& column : StageSchema().Info().columns) {
       const auto real = std::find_if(std::begin(kGridReals), std::end(kGridReals),
                                      [&](const auto& known) { return column.name == known.first; });
       if (real == std::end(kGridReals) && column.name != "parameters") continue;
       numbers.push_back({column.name, column.unit, column.help});
-      results.push_back(static_cast<std::size_t>(real - std::begin(kGridReals)));
+      grid_results_.push_back(static_cast<std::size_t>(real - std::begin(kGridReals)));
     }
     // The resolved configuration: of an axis of expressions ("embed / heads") the number it came to.
-    std::vector<std::string> configuration;  // of the numbers after these: the column
     for (const TrialColumn& column : columns_) {
       if (column.column.type == ColumnType::kText) continue;
       std::string name = column.column.name;
-      const auto axis = std::find_if(input_.axes.begin(), input_.axes.end(),
+      const auto axis = std::find_if(source_.axes.begin(), source_.axes.end(),
                                      [&](const GridAxis& a) { return a.name == name; });
-      if (axis != input_.axes.end()) {
+      if (axis != source_.axes.end()) {
         const bool is_text =
             std::any_of(axis->values.begin(), axis->values.end(),
                         [](const AxisValue& value) { return std::holds_alternative<std::string>(value); });
@@ -264,74 +272,127 @@ class Collector {
         name += "_resolved";
       }
       numbers.push_back({name, "1", "resolved configuration: " + column.source});
-      configuration.push_back(column.source);
+      grid_configuration_.push_back(column.source);
     }
-    std::vector<GridTrial> trials;
-    for (const CollectStage& stage : input_.stages) {
-      if (stage.kind != "train") continue;
-      ForGrid kept = std::move(for_grid_[stage.id]);
-      GridTrial trial{.id = stage.id, .state = stage.state, .points = stage.points, .numbers = {}, .pruning = {}};
-      trial.pruning = std::move(kept.pruning);
-      trial.numbers.reserve(numbers.size());
-      for (const std::size_t at : results) trial.numbers.push_back(kept.results.empty() ? kNaN : kept.results[at]);
-      for (const std::string& source : configuration) {
-        const auto value = stage.columns.find(source);
-        trial.numbers.push_back(value != stage.columns.end() ? NumberOf(value->second) : kNaN);
-      }
-      trials.push_back(std::move(trial));
-    }
-    for (const GridAxis& axis : input_.axes) axis_names_.push_back(axis.name);
+    for (const GridAxis& axis : source_.axes) axis_names_.push_back(axis.name);
     try {
-      const Grid grid = BuildGrid(input_.axes, numbers, trials);
-      for (std::size_t a = 0; a < input_.axes.size(); ++a) axis_names_[a] = grid.dimensions[a].name;
-      hdf5::WriteNetcdfGroup(file_.get(), "grid", grid, input_.sweep_name, path_);
+      grid_.emplace(source_.axes, numbers, path_);
+      for (std::size_t a = 0; a < axis_names_.size(); ++a) axis_names_[a] = grid_->axes()[a].name;
     } catch (const Unsupported& error) {
-      AddProblem("/grid", error.what());
+      no_grid_ = error.what();
     }
   }
 
+  // A trial is complete when the next one begins.
+  void AddToGrid(const CollectStage& stage, const StageRow& row, const std::vector<PruningRow>* pruning) {
+    if (stage.kind == "train") {
+      EndTrial();
+      trial_ = GridTrial{.id = stage.id, .state = stage.state, .points = stage.points, .numbers = {}, .pruning = {}};
+      for (const std::size_t at : grid_results_) {
+        const bool is_real = at < kGridReals.size();
+        trial_->numbers.push_back(pruning == nullptr ? kNaN
+                                  : is_real          ? row.*(kGridReals[at].second)
+                                                     : static_cast<double>(row.parameters));
+      }
+      for (const std::string& source : grid_configuration_) {
+        const auto value = stage.columns.find(source);
+        trial_->numbers.push_back(value != stage.columns.end() ? NumberOf(value->second) : kNaN);
+      }
+    }
+    if (pruning == nullptr || !trial_ || trial_->id != TrialOf(stage)) return;
+    for (const PruningRow& point : *pruning) {
+      trial_->pruning.push_back({row.label.empty() ? point.order : row.label, point.fraction,
+                                 static_cast<double>(point.heads_left), point.nll, point.perplexity_per_word,
+                                 point.loss_increase});
+    }
+  }
+
+  void EndTrial() {
+    if (trial_ && grid_) grid_->Add(*trial_);
+    trial_.reset();
+  }
+
+  void WriteGrid() {
+    try {
+      if (!grid_) throw Unsupported(no_grid_);
+      hdf5::WriteNetcdfGroup(file_.get(), "grid", grid_->Finish(), source_.sweep_name, path_);
+    } catch (const Unsupported& error) {
+      AddProblem("/grid", error.what());
+    }
+    grid_.reset();
+  }
+
   std::string Partial() const {
-    std::size_t missing = 0, early = 0;
-    for (const StageRow& row : rows_) (row.state == kEarlyStopped ? early : missing) += row.outcome.empty();
     std::string text;
-    if (missing > 0) text = fmt::format("{} of {} stages have no result", missing, rows_.size());
-    if (early > 0)
+    if (missing_ > 0) text = fmt::format("{} of {} stages have no result", missing_, outcome_.stages);
+    if (early_ > 0)
       text += fmt::format("{}{} of {} stages were stopped early, so what is left is no fair sample",
-                          text.empty() ? "" : "; ", early, rows_.size());
+                          text.empty() ? "" : "; ", early_, outcome_.stages);
     if (!problems_.empty())
       text += fmt::format("{}{} problems, see /problems", text.empty() ? "" : "; ", problems_.size());
     return text;
   }
 
-  const CollectInput& input_;
+  const CollectSource& source_;
   const std::string path_;
   hdf5::Handle file_;
-  const std::map<std::string, std::string> labels_;
-  const std::vector<TrialColumn> columns_;
-  std::map<std::string, hdf5::TableWriter> long_tables_;
-  std::vector<std::string> axis_names_;  // of the grid's dimensions
-  std::vector<StageRow> rows_;           // as input_.stages, without their config_json
-  struct ForGrid {
-    std::vector<double> results;  // those of kGridReals, then the parameters; empty: none
-    std::vector<GridPruningPoint> pruning;
-  };
-  std::map<std::string, ForGrid> for_grid_;  // by trial
+  OrderLabels labels_;
+  std::vector<TrialColumn> columns_;
+  std::map<std::string, BlockedTable> long_tables_;
+  std::optional<BlockedTable> points_, stages_, trials_;
+  std::vector<std::string> axis_names_;          // of the grid's dimensions
+  std::vector<std::size_t> grid_results_;        // of the grid's first numbers: their place in kGridReals, or behind it
+  std::vector<std::string> grid_configuration_;  // of the numbers after these: the key in CollectStage::columns
+  std::optional<GridBuilder> grid_;
+  std::string no_grid_;                          // why there is none
+  std::optional<GridTrial> trial_;               // whose stages are being read
+  std::int64_t next_point_ = 0, missing_ = 0, early_ = 0;
   std::vector<ProblemRow> problems_;
   CollectOutcome outcome_;
 };
 
+// The stages of a list, those of a trial together.
+std::vector<const CollectStage*> ByTrial(const std::vector<CollectStage>& stages) {
+  std::map<std::string, std::vector<const CollectStage*>> children;
+  std::set<std::string> trials;
+  for (const CollectStage& stage : stages) {
+    if (stage.kind == "train") trials.insert(stage.id);
+    if (stage.kind != "train") children[stage.parent].push_back(&stage);
+  }
+  std::vector<const CollectStage*> ordered;
+  for (const CollectStage& stage : stages) {
+    if (stage.kind != "train" && trials.contains(stage.parent)) continue;
+    ordered.push_back(&stage);
+    if (stage.kind != "train") continue;
+    const std::vector<const CollectStage*>& own = children[stage.id];
+    ordered.insert(ordered.end(), own.begin(), own.end());
+  }
+  return ordered;
+}
+
 }  // namespace
 
-CollectOutcome Collect(const CollectInput& input, const std::string& results_path) {
+CollectOutcome Collect(const CollectSource& source, const std::string& results_path) {
   const std::string temporary = fmt::format("{}.tmp-{}", results_path, ::getpid());
   try {
-    CollectOutcome outcome = Collector(input, temporary).Run();
+    CollectOutcome outcome = Collector(source, temporary).Run();
     SealInPlace(FileSystem::Real(), temporary, results_path);
     return outcome;
   } catch (...) {
     ::unlink(temporary.c_str());  // derived data: nothing is lost, and no half file stays behind
     throw;
   }
+}
+
+CollectOutcome Collect(const CollectInput& input, const std::string& results_path) {
+  const std::vector<const CollectStage*> stages = ByTrial(input.stages);
+  const CollectSource source{
+      .sweep_name = input.sweep_name,
+      .sweep_toml = input.sweep_toml,
+      .axes = input.axes,
+      .for_each_stage = [&](const auto& visit) { for (const CollectStage* stage : stages) visit(*stage); },
+      .for_each_attempt = [&](const auto& visit) { for (const AttemptRecord& attempt : input.attempts) visit(attempt); }};
+  return Collect(source, results_path);
 }
 
 }  // namespace headsweep

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <variant>
@@ -41,6 +42,7 @@ struct AttemptRecord {
   double started_at = 0, finished_at = 0;  // unix seconds; 0 = not known
 };
 
+// A whole sweep in memory.
 struct CollectInput {
   std::string sweep_name, sweep_toml;
   std::vector<GridAxis> axes;
@@ -48,15 +50,27 @@ struct CollectInput {
   std::vector<AttemptRecord> attempts;
 };
 
+// A sweep that is handed over a stage at a time, so that its size does not matter. Each function calls visit for all there is,
+// in the same order at each call (there are two); what it hands over may go when visit returns. A train stage is followed by its
+// prune stages.
+struct CollectSource {
+  std::string sweep_name, sweep_toml;
+  std::vector<GridAxis> axes;
+  std::function<void(const std::function<void(const CollectStage&)>& visit)> for_each_stage;
+  std::function<void(const std::function<void(const AttemptRecord&)>& visit)> for_each_attempt;
+};
+
 struct CollectOutcome {
-  int stages_read = 0;
+  std::int64_t stages = 0, stages_read = 0;
   std::vector<std::string> problems;  // "path: reason" of each file that was skipped
 };
 
-// Writes results.h5 (temporary, then sealed; a failure leaves neither a half file nor a changed one). Reads one stage file at a
-// time, so memory does not grow with their number. Throws IoError when results_path cannot be written, ConfigError when a stage's
-// identifier is longer than 16 bytes. Rows of a prune stage are filed under its parent. Stages that are listed without a readable
-// result keep their row in /stages and /trials.
+// Writes results.h5 (temporary, then sealed; a failure leaves neither a half file nor a changed one). Memory: one stage file,
+// a block of rows of each table, and one variable of the grid (8 bytes a cell); the rest waits in a file beside it. Throws
+// IoError when results_path cannot be written, ConfigError when a stage's identifier is longer than 16 bytes. Rows of a prune
+// stage are filed under its parent. Stages that are listed without a readable result keep their row in /stages and /trials.
+CollectOutcome Collect(const CollectSource& source, const std::string& results_path);
+// The same. Its stages may be in any order: those of a trial are brought together.
 CollectOutcome Collect(const CollectInput& input, const std::string& results_path);
 
 // Writes one self-contained page (temporary, then sealed). Throws Unsupported if Vega's scripts are not installed (Debian:

@@ -10,6 +10,8 @@
 #include <set>
 
 #include "cluster/base/errors.h"
+#include "results/rows.h"
+#include "results/spill_file.h"
 #include "results/statistics.h"
 
 namespace headsweep {
@@ -17,6 +19,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMostDimensions = 32;  // HDF5's H5S_MAX_RANK
+constexpr std::size_t kPruningNumbers = 4;
 
 // Names that pruning adds.
 const std::vector<GridNumber>& PruningNumbers() {
@@ -30,7 +33,7 @@ const std::vector<GridNumber>& PruningNumbers() {
 }
 
 double PruningNumber(const GridPruningPoint& point, std::size_t which) {
-  const double values[] = {point.perplexity_per_word, point.nll, point.loss_increase, point.heads_left};
+  const double values[kPruningNumbers] = {point.perplexity_per_word, point.nll, point.loss_increase, point.heads_left};
   return values[which];
 }
 
@@ -56,27 +59,19 @@ GridDimension MakeAxisDimension(const GridAxis& axis, const std::string& name) {
 // Fractions are sums of steps: 0.1 + 0.2 and 0.3 are one coordinate.
 double RoundFraction(double fraction) { return std::round(fraction * 1e9) / 1e9; }
 
-class Builder {
- public:
-  Builder(const std::vector<GridAxis>& axes, const std::vector<GridNumber>& numbers,
-          const std::vector<GridTrial>& trials)
-      : axes_(axes), numbers_(numbers), trials_(trials) {}
+}  // namespace
 
-  Grid Build() {
-    AddAxes();
-    AddTexts("trial", "identifier of the trial", [](const GridTrial& trial) { return trial.id; });
-    AddTexts("state", "what became of the trial", [](const GridTrial& trial) { return trial.state; });
-    for (std::size_t i = 0; i < numbers_.size(); ++i) AddNumber(i);
-    AddPruning();
-    return std::move(grid_);
+struct GridBuilder::Impl {
+  Impl(const std::vector<GridAxis>& axes, std::vector<GridNumber> numbers_, const std::string& spill)
+      : numbers(std::move(numbers_)), trials(spill + "-trials"), curves(spill + "-curves") {
+    AddAxes(axes);
   }
 
- private:
-  void AddAxes() {
+  void AddAxes(const std::vector<GridAxis>& axes) {
     std::set<std::string> taken = {"order", "fraction", "trial", "state"};
-    for (const GridNumber& number : numbers_) taken.insert(number.name);
+    for (const GridNumber& number : numbers) taken.insert(number.name);
     for (const GridNumber& number : PruningNumbers()) taken.insert(number.name);
-    for (const GridAxis& axis : axes_) {
+    for (const GridAxis& axis : axes) {
       std::string name = axis.name;
       if (name.empty() || !taken.insert(name).second) {
         name = axis.key;
@@ -84,13 +79,13 @@ class Builder {
             name.begin(), name.end(), [](char c) { return c == '.' || c == '/'; }, '_');
         while (name.empty() || !taken.insert(name).second) name += "_axis";
       }
-      grid_.dimensions.push_back(MakeAxisDimension(axis, name));
-      axis_dimensions_.push_back(static_cast<int>(axis_dimensions_.size()));
-      cells_ *= axis.values.size();
-      CheckSize(cells_);
+      grid.dimensions.push_back(MakeAxisDimension(axis, name));
+      axis_dimensions.push_back(static_cast<int>(axis_dimensions.size()));
+      cells *= axis.values.size();
+      CheckSize(cells);
     }
-    if (axes_.size() + 2 > kMostDimensions) {
-      throw Unsupported(fmt::format("the grid has {} axes, HDF5 arrays have at most {}", axes_.size(),
+    if (axes.size() + 2 > kMostDimensions) {
+      throw Unsupported(fmt::format("the grid has {} axes, HDF5 arrays have at most {}", axes.size(),
                                     kMostDimensions - 2));
     }
   }
@@ -103,115 +98,187 @@ class Builder {
   }
 
   // Row-major index of a point; nullopt if it does not lie in the grid.
-  std::optional<std::size_t> CellOf(const std::vector<int>& point) const {
-    if (point.size() != axes_.size()) return std::nullopt;
+  std::optional<std::uint32_t> CellOf(const std::vector<int>& point) const {
+    if (point.size() != axis_dimensions.size()) return std::nullopt;
     std::size_t cell = 0;
-    for (std::size_t a = 0; a < axes_.size(); ++a) {
-      const std::size_t size = axes_[a].values.size();
+    for (std::size_t a = 0; a < point.size(); ++a) {
+      const std::size_t size = grid.dimensions[a].size();
       if (point[a] < 0 || static_cast<std::size_t>(point[a]) >= size) return std::nullopt;
       cell = cell * size + static_cast<std::size_t>(point[a]);
     }
-    return cell;
+    return static_cast<std::uint32_t>(cell);
   }
+
+  void Add(const GridTrial& trial) {
+    Spilled spilled;
+    for (const std::vector<int>& point : trial.points)
+      if (const auto cell = CellOf(point)) spilled.cells.push_back(*cell);
+    HEADSWEEP_CHECK(trial.numbers.size() <= numbers.size(), "trial {} has {} numbers", trial.id, trial.numbers.size());
+    spilled.numbers = trial.numbers;
+    spilled.numbers.resize(numbers.size(), kNaN);
+    spilled.state = static_cast<std::uint32_t>(
+        std::find(states.begin(), states.end(), trial.state) - states.begin());
+    if (spilled.state == states.size()) states.push_back(trial.state);
+    trials.Put(static_cast<std::uint32_t>(spilled.cells.size()));
+    trials.PutAll(spilled.cells);
+    trials.PutAll(spilled.numbers);
+    trials.Put(spilled.state);
+    trials.Put(static_cast<std::uint32_t>(trial.id.size()));
+    trials.PutAll(std::vector<char>(trial.id.begin(), trial.id.end()));
+    if (!trial.pruning.empty()) AddCurves(spilled.cells, trial.pruning);
+  }
+
+  void AddCurves(const std::vector<std::uint32_t>& at, const std::vector<GridPruningPoint>& points) {
+    curves.Put(static_cast<std::uint32_t>(at.size()));
+    curves.PutAll(at);
+    curves.Put(static_cast<std::uint32_t>(points.size()));
+    for (const GridPruningPoint& point : points) {
+      CurvePoint spilled;
+      spilled.label = static_cast<std::size_t>(std::find(labels.begin(), labels.end(), point.label) - labels.begin());
+      if (spilled.label == labels.size()) labels.push_back(point.label);
+      spilled.fraction = RoundFraction(point.fraction);
+      fractions.insert(spilled.fraction);
+      for (std::size_t which = 0; which < kPruningNumbers; ++which)
+        spilled.numbers[which] = PruningNumber(point, which);
+      curves.Put(spilled);
+    }
+  }
+
+  Grid Finish() {
+    Grid done = grid;
+    done.variables.push_back(TextVariable("trial", "identifier of the trial",
+                                          [](const Spilled& trial) { return trial.id; }));
+    done.variables.push_back(TextVariable("state", "what became of the trial",
+                                          [this](const Spilled& trial) { return states[trial.state]; }));
+    for (std::size_t i = 0; i < numbers.size(); ++i) done.variables.push_back(NumberVariable(i));
+    if (!labels.empty()) AddPruning(done);
+    return done;
+  }
+
+  // --- From the files to the array, a variable at a time
+  struct Spilled {  // a trial
+    std::vector<std::uint32_t> cells;
+    std::vector<double> numbers;
+    std::uint32_t state = 0;
+    std::string id;
+  };
 
   template <class Visit>
-  void ForEachCell(Visit visit) const {
-    for (const GridTrial& trial : trials_) {
-      for (const std::vector<int>& point : trial.points) {
-        if (const auto cell = CellOf(point)) visit(trial, *cell);
+  void ForEachCell(Visit visit) {
+    Spilled trial;
+    trial.numbers.resize(numbers.size());
+    for (trials.Rewind(); !trials.AtEnd();) {
+      trial.cells.resize(trials.Take<std::uint32_t>());
+      trials.TakeAll(trial.cells);
+      trials.TakeAll(trial.numbers);
+      trial.state = trials.Take<std::uint32_t>();
+      std::vector<char> id(trials.Take<std::uint32_t>());
+      trials.TakeAll(id);
+      trial.id.assign(id.begin(), id.end());
+      for (const std::uint32_t cell : trial.cells) visit(trial, cell);
+    }
+  }
+
+  GridVariable TextVariable(const std::string& name, const std::string& long_name,
+                            std::function<std::string(const Spilled&)> get) {
+    return {name, "", long_name, axis_dimensions, /*is_text=*/true, [this, get] {
+              GridTexts values(cells);
+              ForEachCell([&](const Spilled& trial, std::size_t cell) { values.Set(cell, ValidUtf8(get(trial))); });
+              return GridValues(std::move(values));
+            }};
+  }
+
+  GridVariable NumberVariable(std::size_t which) {
+    const GridNumber& number = numbers[which];
+    return {number.name, number.unit, number.long_name, axis_dimensions, /*is_text=*/false, [this, which] {
+              std::vector<double> values(cells, kNaN);
+              ForEachCell([&](const Spilled& trial, std::size_t cell) { values[cell] = trial.numbers[which]; });
+              return GridValues(std::move(values));
+            }};
+  }
+
+  void AddPruning(Grid& done) {
+    CheckSize(cells * labels.size() * fractions.size());
+    std::vector<int> dimensions = axis_dimensions;
+    for (int i = 0; i < 2; ++i) dimensions.push_back(static_cast<int>(axis_dimensions.size()) + i);
+    done.dimensions.push_back({"order", "order in which heads are removed", labels});
+    done.dimensions.push_back({"fraction", "share of all heads asked to be removed",
+                               std::vector<double>(fractions.begin(), fractions.end())});
+    for (std::size_t which = 0; which < kPruningNumbers; ++which) {
+      const GridNumber& number = PruningNumbers()[which];
+      const auto add = [&](const std::string& name, const std::string& unit, const std::string& long_name,
+                           double Estimate::*part) {
+        done.variables.push_back({name, unit, long_name, dimensions, /*is_text=*/false, [this, which, part] {
+                                    return GridValues(Curves(which, kNaN, [part](const Estimate& e) { return e.*part; }));
+                                  }});
+      };
+      add(number.name, number.unit, number.long_name, &Estimate::mean);
+      add(number.name + "_std", number.unit, "standard deviation over order seeds of " + number.name,
+          &Estimate::deviation);
+      if (which == 0) {
+        done.variables.push_back({"pruning_orders", "1", "orders (seeds of a random order) averaged", dimensions,
+                                  /*is_text=*/false, [this] {
+                                    return GridValues(Curves(0, 0, [](const Estimate& e) {
+                                      return static_cast<double>(e.n);
+                                    }));
+                                  }});
       }
     }
   }
 
-  template <class Get>
-  void AddTexts(const std::string& name, const std::string& long_name, Get get) {
-    std::vector<std::string> values(cells_);
-    ForEachCell([&](const GridTrial& trial, std::size_t cell) { values[cell] = get(trial); });
-    grid_.variables.push_back({name, "", long_name, axis_dimensions_, std::move(values)});
-  }
-
-  void AddNumber(std::size_t which) {
-    const GridNumber& number = numbers_[which];
-    std::vector<double> values(cells_, kNaN);
-    ForEachCell([&](const GridTrial& trial, std::size_t cell) {
-      if (which < trial.numbers.size()) values[cell] = trial.numbers[which];
-    });
-    grid_.variables.push_back(
-        {number.name, number.unit, number.long_name, axis_dimensions_, std::move(values)});
-  }
-
-  void AddPruning() {
-    std::vector<std::string> labels;
-    std::set<double> fraction_set;
-    for (const GridTrial& trial : trials_) {
-      for (const GridPruningPoint& point : trial.pruning) {
-        if (std::find(labels.begin(), labels.end(), point.label) == labels.end())
-          labels.push_back(point.label);
-        fraction_set.insert(RoundFraction(point.fraction));
-      }
-    }
-    if (labels.empty()) return;
-    const std::vector<double> fractions(fraction_set.begin(), fraction_set.end());
-    const std::size_t curve = labels.size() * fractions.size();
-    CheckSize(cells_ * curve);
-    std::vector<int> dimensions = axis_dimensions_;
-    for (int i = 0; i < 2; ++i) dimensions.push_back(static_cast<int>(axis_dimensions_.size()) + i);
-    grid_.dimensions.push_back({"order", "order in which heads are removed", labels});
-    grid_.dimensions.push_back({"fraction", "share of all heads asked to be removed", fractions});
-    for (std::size_t which = 0; which < PruningNumbers().size(); ++which) {
-      AddPruningNumber(which, labels, fractions, dimensions);
-    }
-  }
-
-  void AddPruningNumber(std::size_t which, const std::vector<std::string>& labels,
-                        const std::vector<double>& fractions, const std::vector<int>& dimensions) {
-    const std::size_t curve = labels.size() * fractions.size();
-    std::vector<double> mean(cells_ * curve, kNaN), deviation = mean, count(cells_ * curve, 0);
-    ForEachCell([&](const GridTrial& trial, std::size_t cell) {
+  // One number of the curves: what `part` says of the samples of each cell, label and fraction.
+  template <class Part>
+  std::vector<double> Curves(std::size_t which, double missing, Part part) {
+    const std::vector<double> sorted(fractions.begin(), fractions.end());
+    const std::size_t curve = labels.size() * sorted.size();
+    std::vector<double> values(cells * curve, missing);
+    std::vector<std::uint32_t> at;
+    for (curves.Rewind(); !curves.AtEnd();) {
+      at.resize(curves.Take<std::uint32_t>());
+      curves.TakeAll(at);
       std::map<std::size_t, std::vector<double>> samples;
-      for (const GridPruningPoint& point : trial.pruning) {
-        const auto order = std::find(labels.begin(), labels.end(), point.label) - labels.begin();
-        const auto fraction =
-            std::lower_bound(fractions.begin(), fractions.end(), RoundFraction(point.fraction)) -
-            fractions.begin();
-        samples[static_cast<std::size_t>(order) * fractions.size() + static_cast<std::size_t>(fraction)]
-            .push_back(PruningNumber(point, which));
+      for (auto points = curves.Take<std::uint32_t>(); points > 0; --points) {
+        const auto point = curves.Take<CurvePoint>();
+        const auto fraction = std::lower_bound(sorted.begin(), sorted.end(), point.fraction) - sorted.begin();
+        samples[point.label * sorted.size() + static_cast<std::size_t>(fraction)].push_back(point.numbers[which]);
       }
-      for (const auto& [at, values] : samples) {
-        const Estimate estimate = MeanWithInterval(values);
-        mean[cell * curve + at] = estimate.mean;
-        deviation[cell * curve + at] = estimate.deviation;
-        count[cell * curve + at] = estimate.n;
+      for (const auto& [place, numbers_there] : samples) {
+        const double value = part(MeanWithInterval(numbers_there));
+        for (const std::uint32_t cell : at) values[cell * curve + place] = value;
       }
-    });
-    const GridNumber& number = PruningNumbers()[which];
-    grid_.variables.push_back({number.name, number.unit, number.long_name, dimensions, std::move(mean)});
-    grid_.variables.push_back({number.name + "_std", number.unit,
-                               "standard deviation over order seeds of " + number.name, dimensions,
-                               std::move(deviation)});
-    if (which == 0) {
-      grid_.variables.push_back(
-          {"pruning_orders", "1", "orders (seeds of a random order) averaged", dimensions, std::move(count)});
     }
+    return values;
   }
 
-  const std::vector<GridAxis>& axes_;
-  const std::vector<GridNumber>& numbers_;
-  const std::vector<GridTrial>& trials_;
-  Grid grid_;
-  std::vector<int> axis_dimensions_;
-  std::size_t cells_ = 1;
+  struct CurvePoint {
+    std::size_t label = 0;
+    double fraction = 0, numbers[kPruningNumbers] = {};
+  };
+
+  const std::vector<GridNumber> numbers;
+  Grid grid;                         // its axes
+  std::vector<int> axis_dimensions;
+  std::size_t cells = 1;
+  std::vector<std::string> states, labels;
+  std::set<double> fractions;
+  SpillFile trials, curves;
 };
 
-}  // namespace
+GridBuilder::GridBuilder(const std::vector<GridAxis>& axes, std::vector<GridNumber> numbers, const std::string& spill)
+    : impl_(std::make_unique<Impl>(axes, std::move(numbers), spill)) {}
+GridBuilder::~GridBuilder() = default;
+void GridBuilder::Add(const GridTrial& trial) { impl_->Add(trial); }
+const std::vector<GridDimension>& GridBuilder::axes() const { return impl_->grid.dimensions; }
+Grid GridBuilder::Finish() { return impl_->Finish(); }
+
+void GridTexts::Set(std::size_t cell, const std::string& text) {
+  if (text.empty()) return;
+  starts_[cell] = bytes_.size();
+  bytes_.append(text.c_str(), text.size() + 1);
+}
 
 std::size_t GridDimension::size() const {
   return std::visit([](const auto& list) { return list.size(); }, values);
-}
-
-Grid BuildGrid(const std::vector<GridAxis>& axes, const std::vector<GridNumber>& numbers,
-               const std::vector<GridTrial>& trials) {
-  return Builder(axes, numbers, trials).Build();
 }
 
 std::string FormatAxisValue(const AxisValue& value) {

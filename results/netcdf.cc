@@ -52,12 +52,15 @@ struct WriteValues {
     return dataset;
   }
   Handle operator()(const std::vector<std::string>& values) const {
+    GridTexts texts(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) texts.Set(i, ValidUtf8(values[i]));
+    return (*this)(texts);
+  }
+  Handle operator()(const GridTexts& values) const {
     // Variable-length: xarray gives fixed-length coordinates as bytes.
     const Handle type = TextType();
-    std::vector<std::string> valid;
-    for (const std::string& value : values) valid.push_back(ValidUtf8(value));
-    std::vector<const char*> texts;
-    for (const std::string& value : valid) texts.push_back(value.c_str());
+    std::vector<const char*> texts(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) texts[i] = values[i];
     Handle dataset = MakeDataset(group, name, type.get(), extent, path);
     Write(dataset, type.get(), texts.data(), path);
     return dataset;
@@ -106,12 +109,12 @@ void WriteNetcdfGroup(hid_t file, const std::string& group_name, const Grid& gri
     std::vector<hsize_t> extent;
     for (const int d : variable.dimensions)
       extent.push_back(grid.dimensions[static_cast<std::size_t>(d)].size());
-    Handle dataset = std::visit(WriteValues{group.get(), variable.name, extent, path}, variable.values);
+    Handle dataset = std::visit(WriteValues{group.get(), variable.name, extent, path}, variable.values());
     for (std::size_t i = 0; i < variable.dimensions.size(); ++i) {
       const Handle& scale = scales[static_cast<std::size_t>(variable.dimensions[i])];
       Check(H5DSattach_scale(dataset.get(), scale.get(), static_cast<unsigned>(i)), kOperation, path);
     }
-    if (std::holds_alternative<std::vector<double>>(variable.values)) WriteFillValue(dataset, path);
+    if (!variable.is_text) WriteFillValue(dataset, path);
     Describe(dataset, variable.unit, variable.long_name, path);
     dataset.Close();
   }

@@ -1,7 +1,6 @@
 #include "results/order_labels.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "cluster/base/json.h"
 
@@ -28,24 +27,23 @@ Settings PruneSettings(const CollectStage& stage) {
 
 }  // namespace
 
-std::map<std::string, std::string> OrderLabels(const std::vector<CollectStage>& stages) {
-  std::map<std::string, Settings> by_stage;
-  std::map<std::string, std::map<std::string, std::set<std::string>>> values;  // order -> key -> values seen
-  for (const CollectStage& stage : stages) {
-    if (stage.kind == "train") continue;
-    Settings settings = PruneSettings(stage);
-    for (const auto& [key, value] : settings) values[settings["order"]][key].insert(value);
-    by_stage[stage.id] = std::move(settings);
+void OrderLabels::Look(const CollectStage& stage) {
+  if (stage.kind == "train") return;
+  Settings settings = PruneSettings(stage);
+  auto& of_order = values_[settings["order"]];
+  for (const auto& [key, value] : settings) of_order[key].insert(value);
+}
+
+std::string OrderLabels::Of(const CollectStage& stage) const {
+  if (stage.kind == "train") return "";
+  Settings settings = PruneSettings(stage);
+  std::string label = settings["order"];
+  const auto& of_order = values_.at(settings["order"]);
+  for (const auto& [key, value] : settings) {
+    const auto seen = of_order.find(key);
+    if (seen != of_order.end() && seen->second.size() > 1) label += ", " + key + "=" + value;
   }
-  std::map<std::string, std::string> labels;
-  for (auto& [id, settings] : by_stage) {
-    std::string label = settings["order"];
-    for (const auto& [key, value] : settings) {
-      if (values[settings["order"]][key].size() > 1) label += ", " + key + "=" + value;
-    }
-    labels[id] = std::move(label);
-  }
-  return labels;
+  return label;
 }
 
 }  // namespace headsweep

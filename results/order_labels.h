@@ -4,15 +4,22 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
-#include <vector>
 
 #include "results/collect.h"
 
 namespace headsweep {
 
-// Label of every prune stage, by stage id. Settings are read from config_json's "prune"; the seed of an order
-// and the step of the curve are no part of a label (they are averaged, and refine the curve).
-std::map<std::string, std::string> OrderLabels(const std::vector<CollectStage>& stages);
+// Settings are read from config_json's "prune"; the seed of an order and the step of the curve are no part of a label (they are
+// averaged, and refine the curve).
+class OrderLabels {
+ public:
+  void Look(const CollectStage& stage);  // every stage, before the first label is asked for
+  std::string Of(const CollectStage& stage) const;  // "" of a train stage
+
+ private:
+  std::map<std::string, std::map<std::string, std::set<std::string>>> values_;  // order -> setting -> values seen
+};
 
 }  // namespace headsweep

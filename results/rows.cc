@@ -35,8 +35,14 @@ std::size_t SequenceLength(std::string_view text) {
 }  // namespace
 
 std::string ValidUtf8(std::string_view text) {
-  std::string valid;
-  valid.reserve(text.size());
+  std::size_t good = 0;
+  while (good < text.size()) {
+    const std::size_t length = SequenceLength(text.substr(good));
+    if (length == 0) break;
+    good += length;
+  }
+  std::string valid(text.substr(0, good));
+  text.remove_prefix(good);
   while (!text.empty()) {
     const std::size_t length = SequenceLength(text);
     valid += length == 0 ? kReplacement : text.substr(0, length);
@@ -96,10 +102,13 @@ void RowBlock::Clear() {
   HEADSWEEP_CHECK(complete(), "a row is half written");
   cells_.clear();
   texts_.clear();
+  text_bytes_ = 0;
 }
 
 std::uint64_t RowBlock::Intern(std::string text) {
-  return reinterpret_cast<std::uintptr_t>(texts_.insert(std::move(text)).first->c_str());
+  const auto [place, is_new] = texts_.insert(std::move(text));
+  if (is_new) text_bytes_ += place->size();
+  return reinterpret_cast<std::uintptr_t>(place->c_str());
 }
 
 int RowBlock::FindColumn(std::string_view name) const {

@@ -55,6 +55,7 @@ class RowBlock {
     return static_cast<std::int64_t>(cells_.size() / row_cells_);
   }                                                    // complete rows
   bool complete() const { return next_column_ == 0; }  // no half-written row
+  std::size_t bytes() const { return cells_.size() * sizeof(std::uint64_t) + text_bytes_; }  // of cells and texts
   const std::vector<Column>& columns() const { return columns_; }
   int FindColumn(std::string_view name) const;  // -1 if absent
 
@@ -85,6 +86,7 @@ class RowBlock {
   int next_column_ = 0;
   std::vector<std::uint64_t> cells_;
   std::unordered_set<std::string> texts_;  // each text once; nodes do not move
+  std::size_t text_bytes_ = 0;
 };
 
 }  // namespace headsweep

@@ -13,13 +13,16 @@
 namespace headsweep {
 namespace {
 
-// The single row of a table, or nothing.
 template <class Row>
 std::vector<Row> ReadRows(const hdf5::Handle& file, const TableSchema<Row>& schema, const std::string& path) {
-  const RowBlock block = hdf5::ReadTable(file.get(), schema.Info(), path);
+  static const TableInfo info = schema.Info();  // there is one schema for each type of row in a stage file
+  static RowBlock block(info.columns);
+  block.Clear();
+  hdf5::ReadTable(file.get(), info, path, block);
   std::vector<Row> rows;
   rows.reserve(static_cast<std::size_t>(block.rows()));
   for (std::int64_t i = 0; i < block.rows(); ++i) rows.push_back(schema.RowAt(block, i));
+  block.Clear();
   return rows;
 }
 

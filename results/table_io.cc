@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "cluster/base/errors.h"
@@ -108,23 +109,53 @@ void WriteDescription(hid_t dataset, const TableInfo& info, const std::string& p
 
 constexpr std::int64_t kRowsAtOnce = 1 << 16;
 
+// HDF5's encoding of a datatype: equal for equal types, whatever file they are from.
+std::string Encoded(hid_t type, const std::string& operation, const std::string& path) {
+  std::size_t bytes = 0;
+  Check(H5Tencode(type, nullptr, &bytes), operation, path);
+  std::string encoded(bytes, '\0');
+  Check(H5Tencode(type, encoded.data(), &bytes), operation, path);
+  return encoded;
+}
+
+// How a table is read: checking a file's columns one by one takes longer than reading a few rows, and thousands of files of one
+// format are read one after the other.
+struct ReadingType {
+  std::string in_file;  // encoded: the last type that was found to have the columns
+  Handle in_memory;
+};
+ReadingType& ReadingTypeOf(const TableInfo& info) {
+  static auto& known = *new std::map<std::string, ReadingType>;  // never destroyed: HDF5 may be closed by then
+  std::string key = info.name;
+  for (const Column& column : info.columns)
+    key += fmt::format("\n{}{}", static_cast<int>(column.type), column.name);
+  return known[key];
+}
+
+void CheckColumns(hid_t file_type, const TableInfo& info, const std::string& path) {
+  if (H5Tget_class(file_type) != H5T_COMPOUND) throw IoError("read", path, 0, info.name + " is not a table");
+  for (const Column& column : info.columns) {
+    const Handle member = MemberType(file_type, column.name, info.name, path);
+    if (TypeOf(member.get(), path) == column.type) continue;
+    throw IoError("read", path, 0, fmt::format("column {} of table {} has another type", column.name, info.name));
+  }
+}
+
 // A table open for reading, its columns checked against what is expected.
 class TableReader {
  public:
   TableReader(hid_t location, const TableInfo& info, const std::string& path)
       : path_(path),
         operation_("read table " + info.name + " of"),
-        dataset_(OpenTable(location, info.name, path)) {
+        dataset_(OpenTable(location, info.name, path)),
+        type_(ReadingTypeOf(info)) {
     const Handle file_type(H5Dget_type(dataset_.get()), H5Tclose, operation_, path);
-    if (H5Tget_class(file_type.get()) != H5T_COMPOUND)
-      throw IoError("read", path, 0, info.name + " is not a table");
-    for (const Column& column : info.columns) {
-      const Handle member = MemberType(file_type.get(), column.name, info.name, path);
-      if (TypeOf(member.get(), path) == column.type) continue;
-      throw IoError("read", path, 0,
-                    fmt::format("column {} of table {} has another type", column.name, info.name));
+    std::string encoded = Encoded(file_type.get(), operation_, path);
+    if (encoded != type_.in_file) {
+      CheckColumns(file_type.get(), info, path);
+      type_.in_file = std::move(encoded);
     }
-    memory_type_ = RowType(RowBlock(info.columns), /*in_file=*/false, path);
+    if (!type_.in_memory) type_.in_memory = RowType(RowBlock(info.columns), /*in_file=*/false, path);
     rows_ = RowCount(dataset_.get(), info, path);
   }
 
@@ -139,17 +170,18 @@ class TableReader {
           path_);
     Handle memory_space(H5Screate_simple(1, &count, nullptr), H5Sclose, operation_, path_);
     std::vector<std::uint64_t> cells(count * block.row_bytes() / sizeof(std::uint64_t));
-    Check(H5Dread(dataset_.get(), memory_type_.get(), memory_space.get(), file_space.get(), H5P_DEFAULT,
+    Check(H5Dread(dataset_.get(), type_.in_memory.get(), memory_space.get(), file_space.get(), H5P_DEFAULT,
                   cells.data()),
           operation_, path_);
     block.AdoptRows(cells);
-    Check(H5Dvlen_reclaim(memory_type_.get(), memory_space.get(), H5P_DEFAULT, cells.data()), operation_,
+    Check(H5Dvlen_reclaim(type_.in_memory.get(), memory_space.get(), H5P_DEFAULT, cells.data()), operation_,
           path_);
   }
 
  private:
   const std::string path_, operation_;
-  Handle dataset_, memory_type_;
+  Handle dataset_;
+  ReadingType& type_;
   std::int64_t rows_ = 0;
 };
 
@@ -235,10 +267,14 @@ void ForEachBlock(hid_t location, const TableInfo& info, const std::string& path
 }
 
 RowBlock ReadTable(hid_t location, const TableInfo& info, const std::string& path) {
-  const TableReader reader(location, info, path);
   RowBlock block(info.columns);
-  for (std::int64_t first = 0; first < reader.rows(); first += kRowsAtOnce) reader.Read(first, block);
+  ReadTable(location, info, path, block);
   return block;
+}
+
+void ReadTable(hid_t location, const TableInfo& info, const std::string& path, RowBlock& block) {
+  const TableReader reader(location, info, path);
+  for (std::int64_t first = 0; first < reader.rows(); first += kRowsAtOnce) reader.Read(first, block);
 }
 
 }  // namespace headsweep::hdf5

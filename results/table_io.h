@@ -40,6 +40,8 @@ bool HasTable(hid_t location, const std::string& name, const std::string& path);
 // All rows with exactly the columns of info, which must all be there with their types; other columns are
 // ignored.
 RowBlock ReadTable(hid_t location, const TableInfo& info, const std::string& path);
+// The same, appended to block, which has the columns of info. For many files of one format: it keeps its memory.
+void ReadTable(hid_t location, const TableInfo& info, const std::string& path, RowBlock& block);
 
 // The same, a block of some ten thousand rows at a time, so that memory does not grow with the table.
 void ForEachBlock(hid_t location, const TableInfo& info, const std::string& path,

@@ -1,31 +1,11 @@
 #include "results/trial_columns.h"
 
-#include <algorithm>
 #include <limits>
 #include <set>
 
 #include "results/grid.h"
 
 namespace headsweep {
-namespace {
-
-ColumnType TypeFor(const std::vector<CollectStage>& stages, const std::string& key) {
-  bool integers = true;
-  for (const CollectStage& stage : stages) {
-    if (stage.kind != "train") continue;
-    const auto value = stage.columns.find(key);
-    if (value == stage.columns.end()) {
-      integers = false;
-      continue;
-    }
-    if (std::holds_alternative<std::string>(value->second)) return ColumnType::kText;
-    integers = integers && std::holds_alternative<std::int64_t>(value->second);
-  }
-  return integers ? ColumnType::kInt : ColumnType::kReal;
-}
-
-}  // namespace
-
 void TrialColumn::AddCell(const CollectStage& stage, RowBlock& block) const {
   const auto found = stage.columns.find(source);
   const bool has = found != stage.columns.end();
@@ -39,18 +19,27 @@ void TrialColumn::AddCell(const CollectStage& stage, RowBlock& block) const {
   }
 }
 
-std::vector<TrialColumn> ChooseTrialColumns(const std::vector<CollectStage>& stages, const TableInfo& fixed) {
-  std::set<std::string> keys, taken;
-  for (const CollectStage& stage : stages) {
-    if (stage.kind != "train") continue;
-    for (const auto& [key, value] : stage.columns) keys.insert(key);
+void TrialColumns::Look(const CollectStage& stage) {
+  if (stage.kind != "train") return;
+  ++trials_;
+  for (const auto& [key, value] : stage.columns) {
+    Seen& seen = seen_[key];
+    ++seen.trials;
+    seen.text |= std::holds_alternative<std::string>(value);
+    seen.real |= std::holds_alternative<double>(value);
   }
+}
+
+std::vector<TrialColumn> TrialColumns::Choose(const TableInfo& fixed) const {
+  std::set<std::string> taken;
   for (const Column& column : fixed.columns) taken.insert(column.name);
   std::vector<TrialColumn> columns;
-  for (const std::string& key : keys) {
+  for (const auto& [key, seen] : seen_) {
     std::string name = ValidUtf8(key);
     while (!taken.insert(name).second) name = "config_" + name;
-    columns.push_back({key, Column{name, TypeFor(stages, key), "", "resolved configuration: " + key}});
+    const bool integers = !seen.real && seen.trials == trials_;
+    const ColumnType type = seen.text ? ColumnType::kText : integers ? ColumnType::kInt : ColumnType::kReal;
+    columns.push_back({key, Column{name, type, "", "resolved configuration: " + key}});
   }
   return columns;
 }

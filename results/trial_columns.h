@@ -1,6 +1,8 @@
 // The columns of /trials that depend on the sweep: the resolved configuration of each trial.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,8 +19,20 @@ struct TrialColumn {
   void AddCell(const CollectStage& stage, RowBlock& block) const;
 };
 
-// One column for each key in the columns of train stages. A name that fixed has already is prefixed with
-// "config_".
-std::vector<TrialColumn> ChooseTrialColumns(const std::vector<CollectStage>& stages, const TableInfo& fixed);
+// One column for each key in the columns of train stages.
+class TrialColumns {
+ public:
+  void Look(const CollectStage& stage);  // every stage, before Choose
+  // A name that fixed has already is prefixed with "config_".
+  std::vector<TrialColumn> Choose(const TableInfo& fixed) const;
+
+ private:
+  struct Seen {
+    std::int64_t trials = 0;
+    bool text = false, real = false;
+  };
+  std::map<std::string, Seen> seen_;  // by key
+  std::int64_t trials_ = 0;
+};
 
 }  // namespace headsweep

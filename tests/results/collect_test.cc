@@ -3,18 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
+#include "cluster/base/hash.h"
 #include "results/grid.h"
 #include "results/results_file.h"
 #include "results/schema.h"
 #include "results/stage_file.h"
+#include "results/stage_format.h"
 #include "tests/results/synthetic.h"
 #include "tests/support/temp_dir.h"
 
@@ -275,6 +280,88 @@ TEST(Collect, SevenHundredFilesNeedNoMoreMemoryOrDescriptorsThanAFew) {
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 40 * 1024) << "KiB more than for 50 files";
 }
 
+// A sweep of any size that is nowhere in memory: every stage's file is made when the stage is handed over, at one path.
+class EndlessSweep {
+ public:
+  EndlessSweep(std::int64_t trials, const TempDir& dir) : trials_(trials), path_(dir / "stage.h5") {
+    const testing::SyntheticModel model;
+    WriteStageFile(path_, testing::MakeProvenance(kPlaceholder, "train", ""), testing::MakeTrainTables(model, 6, 2),
+                   testing::MakeSummary(model, testing::MakeTrainTables(model, 6, 2)));
+    pattern_ = FileSystem::Real().ReadFile(path_);
+    at_ = pattern_.find(kPlaceholder);
+  }
+
+  CollectSource Source() const {
+    CollectSource source{.sweep_name = "endless", .sweep_toml = "", .axes = {}, .for_each_stage = {}, .for_each_attempt = {}};
+    GridAxis seeds{.name = "seed", .key = "seed", .values = {}};
+    for (std::int64_t i = 0; i < trials_; ++i) seeds.values.push_back(i);
+    source.axes.push_back(std::move(seeds));
+    source.for_each_stage = [this, pass = 0](const auto& visit) mutable {
+      const bool reads = ++pass == 2;
+      for (std::int64_t i = 0; i < trials_; ++i) visit(StageAt(i, reads));
+    };
+    source.for_each_attempt = [this](const auto& visit) {
+      for (std::int64_t i = 0; i < trials_; ++i)
+        visit(AttemptRecord{IdOf(i), 1, "node", "0:0", "finished", "", "", 1.0 * static_cast<double>(i), 2.0 * static_cast<double>(i)});
+    };
+    return source;
+  }
+
+ private:
+  static constexpr const char* kPlaceholder = "0123456789abcdef";
+  static std::string IdOf(std::int64_t i) { return fmt::format("{:016x}", 0x123456789abcdefu * static_cast<std::uint64_t>(i + 1)); }
+
+  CollectStage StageAt(std::int64_t i, bool with_file) const {
+    CollectStage stage;
+    stage.id = IdOf(i);
+    stage.kind = "train";
+    stage.state = "finished";
+    stage.result_path = path_;
+    stage.config_json = fmt::format(R"({{"seed":{},"note":"{:500}"}})", i, "");
+    stage.columns = {{"seed", i}, {"heads", std::int64_t{4}}, {"corpus", std::string("kjv")}};
+    stage.points = {{static_cast<int>(i)}};
+    if (with_file) {
+      std::string bytes = pattern_;
+      bytes.replace(at_, stage.id.size(), stage.id);
+      const std::string_view body = std::string_view(bytes).substr(kStageHeaderBytes);
+      bytes.replace(0, kStageHeaderBytes,
+                    FormatStageHeader({.schema = kStageSchemaVersion, .state = StageFileState::kComplete,
+                                       .bytes = body.size(), .checksum = Checksum(body)}));
+      FileSystem::Real().Remove(path_);  // a file that is cut short and written anew is waited for by some file systems
+      FileSystem::Real().WriteFile(path_, bytes);
+    }
+    return stage;
+  }
+
+  const std::int64_t trials_;
+  const std::string path_;
+  std::string pattern_;
+  std::size_t at_ = 0;
+};
+
+// The most memory that a process of its own had, in KiB.
+long PeakOf(const std::function<bool()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(work() ? 0 : 1);
+  int status = -1;
+  rusage usage{};
+  EXPECT_EQ(::wait4(child, &status, 0, &usage), child);
+  EXPECT_EQ(status, 0);
+  return usage.ru_maxrss;
+}
+
+TEST(Collect, MemoryDoesNotGrowWithTheNumberOfTrials) {
+  TempDir dir;
+  const auto peak = [&](std::int64_t trials) {
+    const EndlessSweep sweep(trials, dir);
+    return PeakOf([&] { return Collect(sweep.Source(), dir / "results.h5").stages_read == trials; });
+  };
+  const long few = peak(3000), many = peak(9000);  // HDF5's own caches are full after some 3000
+  RecordProperty("few", static_cast<int>(few));
+  RecordProperty("many", static_cast<int>(many));
+  EXPECT_LT(many - few, 3000) << "KiB: half a KiB a trial, which is less than the trial's configuration alone";
+}
+
 TEST(Collect, FailureLeavesNoHalfFileBehind) {
   TempDir dir;
   SyntheticSweep sweep;
@@ -290,7 +377,9 @@ TEST(Grid, AxesWithTakenNamesAreCalledByTheirKey) {
   const std::vector<GridAxis> axes = {{"order", "prune.order", {std::int64_t{1}}},
                                       {"seed", "seed", {1.5, std::int64_t{2}}},
                                       {"seed", "task.seed", {std::string("x")}}};
-  const Grid grid = BuildGrid(axes, {{"test_nll", "nat", "loss"}}, {});
+  const TempDir dir;
+  GridBuilder builder(axes, {{"test_nll", "nat", "loss"}}, dir / "grid");
+  const Grid grid = builder.Finish();
   EXPECT_EQ(grid.dimensions[0].name, "prune_order");
   EXPECT_EQ(grid.dimensions[1].name, "seed");
   EXPECT_EQ(std::get<std::vector<double>>(grid.dimensions[1].values), (std::vector<double>{1.5, 2}));
@@ -300,7 +389,8 @@ TEST(Grid, AxesWithTakenNamesAreCalledByTheirKey) {
 TEST(Grid, TooLargeIsRefusedWithAReason) {
   GridAxis axis{"a", "a", std::vector<AxisValue>(3000, AxisValue(1.0))}, other = axis;
   other.name = "b";
-  EXPECT_THROW(BuildGrid({axis, other}, {}, {}), Unsupported);
+  const TempDir dir;
+  EXPECT_THROW(GridBuilder({axis, other}, {}, dir / "grid"), Unsupported);
 }
 
 }  // namespace
