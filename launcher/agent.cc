@@ -83,8 +83,13 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
 
   void OnMessage(const nlohmann::json& message) {
     last_heard = clock.Monotonic();
+    reachable = true;
     const std::string type = message::Text(message, message::kType);
     if (type == message::kWelcome) return OnWelcome(message);
+    if (type == message::kLost) {
+      if (message::Integer(message, "epoch") == epoch) CutOff("the coordinator has taken this node for lost");
+      return;
+    }
     if (type == message::kEnd) return OnEnd(message::Flag(message, "clean"));
     if (type == message::kStart) return OnStart(message);
     if (type != message::kStop && type != message::kKill && type != message::kRendezvous) return;
@@ -120,11 +125,29 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
   }
 
   void Join(const std::string& problem, const std::vector<std::int64_t>& device_bytes = {}) {
-    Send({{message::kType, message::kJoin},
-          {"host", options.host},
-          {"slots", slots.size()},
-          {"device_bytes", device_bytes},
-          {"problem", problem}});
+    join = {{message::kType, message::kJoin},
+            {"host", options.host},
+            {"slots", slots.size()},
+            {"device_bytes", device_bytes},
+            {"problem", problem},
+            {"epoch", ++epoch}};
+    Send(join);
+  }
+
+  // Nothing was heard for too long, or the coordinator says so: it starts what runs here elsewhere, or has done so.
+  void CutOff(const std::string& why) {
+    if (ending || cut_off || join.is_null()) return;
+    LogWarning("{}; ending what runs here", why);
+    cut_off = clock.Monotonic();
+    for (Running& running : attempts) Kill(running, kKilledNoCoordinator);
+  }
+
+  void ReturnIfPossible() {
+    if (!cut_off || !reachable || !attempts.empty()) return;
+    LogWarning("the coordinator is heard again; joining it anew");
+    cut_off.reset();
+    join["epoch"] = ++epoch;
+    Send(join);
   }
 
   // Joins later, when the probe has answered (Tick).
@@ -178,6 +201,7 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
   std::vector<Running*> GangOf(const Running& running) { return Find(running.stage, running.attempt); }
 
   void OnStart(const nlohmann::json& message) {
+    if (cut_off || message.value("epoch", epoch) != epoch) return;
     const std::vector<int> ranks = message.value("ranks", std::vector<int>{0});
     const std::vector<int> on_slots = message.value("slots", std::vector<int>{});
     const auto lock = std::make_shared<TrialLock>();
@@ -505,9 +529,15 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
   }
 
   void CheckCoordinator(double now) {
+    ReturnIfPossible();
     const double patience = workspace ? options.timing.agent_timeout() : options.timing.welcome_timeout;
     if (ending || now < last_heard + patience) return;
-    LogError("nothing heard from the coordinator for {:.0f} s; ending what runs here", now - last_heard);
+    if (!cut_off) {
+      reachable = false;
+      CutOff(fmt::format("nothing heard from the coordinator for {:.0f} s", now - last_heard));
+    }
+    if (cut_off && now < *cut_off + options.timing.return_timeout) return;
+    LogError("nothing heard from the coordinator for {:.0f} s; leaving", now - last_heard);
     ending = lost_coordinator = true;
     end_clean = false;
     for (Running& running : attempts) Kill(running, kKilledNoCoordinator);
@@ -542,6 +572,10 @@ struct Agent::Impl : std::enable_shared_from_this<Agent::Impl> {
       slot_gpus;                // of each slot, if trials run on GPUs: CUDA_VISIBLE_DEVICES of its trainer
   std::deque<nlohmann::json> ends;  // the last that were said
   std::list<Running> attempts;  // a list: control channels hold references
+  nlohmann::json join;  // the latest
+  int epoch = 0;        // of it
+  std::optional<double> cut_off;  // since then nothing is started here, until it has joined again
+  bool reachable = true;          // something was heard since the silence that has cut it off
   double last_heard = 0, last_alive = 0, last_tick = 0;
   bool ending = false, end_clean = true, ended = false, lost_coordinator = false;
 };

@@ -37,6 +37,7 @@ struct Node {
   bool remote = false;  // the coordinator's own agent lives and dies with it, and is never silent
   bool lost = false;
   bool declined = false;  // joined without slots
+  int epoch = 0;          // of its join; see messages.h
   double last_heard = 0;
 };
 
@@ -174,6 +175,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
                 {"taken_from", attempt.taken_from},
                 {"stage", stage.value()},
                 {"attempt", attempt.gang.attempt().value()},
+                {"epoch", nodes.at(node).epoch},
                 {"ranks", ranks},
                 {"slots", slots},
                 {"world", attempt.gang.size()},
@@ -293,15 +295,20 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
   // -----------------------------------------------------------------------------------------------
   void OnMessage(NodeId from, const nlohmann::json& message) {
     const auto found = nodes.find(from);
-    if (found == nodes.end() || found->second.lost) return;
+    if (found == nodes.end()) return;
     Node& node = found->second;
     node.last_heard = clock.Monotonic();
     const std::string type = message::Text(message, message::kType);
+    if (node.lost && type != message::kJoin) {  // of before it was lost, and not obeyed; but it is still there
+      if (type == message::kAlive) node.link->Send(from, {{message::kType, message::kLost}, {"epoch", node.epoch}});
+      return;
+    }
     const StageId stage(message::Text(message, "stage"));
     const Attempt attempt(static_cast<int>(message::Integer(message, "attempt")));
     if (type == message::kAlive) {
       Send(from, {{message::kType, message::kAlive}});
     } else if (type == message::kJoin) {
+      if (!IsWelcome(from, node, static_cast<int>(message::Integer(message, "epoch")))) return;
       node.host = message::Text(message, "host");
       const int slots = static_cast<int>(message::Integer(message, "slots"));
       slots > 0 ? Handle(NodeJoined{from, node.host, slots, message::Integers(message, "device_bytes")})
@@ -337,6 +344,16 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       if (!core.stopping()) RequestStop(message::Text(message, "name") + " on " + node.host);
     }
     if (type != message::kProgress && type != message::kAlive) Refresh();  // those are many: every tick looks at them
+  }
+
+  // A node that joins again has ended what ran there.
+  bool IsWelcome(NodeId id, Node& node, int epoch) {
+    if (epoch <= node.epoch) return false;  // said twice, or overtaken
+    const bool was_here = std::exchange(node.epoch, epoch) > 0;
+    if (was_here && !node.lost) LoseNode(id, "it had heard nothing from here for too long");
+    if (was_here || node.lost) display.Always(fmt::format("node {} ({}) is back", id.value(), node.host));
+    node.lost = node.declined = false;
+    return true;
   }
 
   void OnDeclined(NodeId id, Node& node, const std::string& problem) {
@@ -406,7 +423,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
       if (gap > options.timing.heartbeat) node.last_heard += gap;
       if (!node.remote || node.lost || now < node.last_heard + options.timing.node_timeout) continue;
       node.lost = true;
-      node.link->Forget(id);
+      node.link->Abandon(id);
       const std::string reason = fmt::format("nothing heard for {:.0f} s", now - node.last_heard);
       display.Always(fmt::format("node {} ({}) is lost: {}", id.value(), node.host, reason));
       LoseNode(id, reason);

@@ -11,7 +11,6 @@ namespace {
 // One direction. Shared by both ends, so that a message under way outlives either.
 struct Pipe {
   Link::Receiver receiver;
-  bool forgotten = false;
 };
 
 class LoopbackLink final : public Link {
@@ -25,15 +24,13 @@ class LoopbackLink final : public Link {
   void Start(Receiver receiver) override { in_->receiver = std::move(receiver); }
 
   void Send(NodeId to, const nlohmann::json& message) override {
-    if (to != peer_ || in_->forgotten) return;
+    if (to != peer_) return;
     // As text, as over MPI: what cannot be carried there shall not work here.
     boost::asio::post(loop_, [pipe = out_, from = self_, text = DumpJson(message)] {
-      if (pipe->receiver && !pipe->forgotten) pipe->receiver(from, nlohmann::json::parse(text));
+      if (pipe->receiver) pipe->receiver(from, nlohmann::json::parse(text));
     });
   }
-  void Forget(NodeId peer) override {
-    if (peer == peer_) in_->forgotten = true;
-  }
+  void Abandon(NodeId) override {}  // nothing is ever waited for
 
  private:
   boost::asio::io_context& loop_;

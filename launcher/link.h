@@ -1,7 +1,7 @@
 // Link: how the coordinator and the agents talk. One interface, two carriers: within a process (here) and MPI
 // (mpi_link.h). Everything happens on the event loop's thread, and nothing ever waits: a Send returns at
 // once, what arrives is handed to the receiver by the loop. Order between two peers is kept. A peer that is
-// lost is forgotten, never waited for.
+// lost is never waited for, but may be heard again.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,8 +24,8 @@ class Link {
   // Called once, before the loop runs. The receiver is never called from within Send.
   virtual void Start(Receiver receiver) = 0;
   virtual void Send(NodeId to, const nlohmann::json& message) = 0;
-  // Neither sends to the peer any more nor hands on what it says.
-  virtual void Forget(NodeId peer) = 0;
+  // What is on its way to the peer is not waited for: it may never arrive.
+  virtual void Abandon(NodeId peer) = 0;
 };
 
 // Two ends within one process: what goes into the one comes out of the other. first: at node `a`, its peer is

@@ -5,7 +5,8 @@
 // coordinator -> agent
 //   welcome     {workspace, sweep, threads, device} first of all; the agent answers with join. device: of the
 //               trials, "cuda" (slots are GPUs) or "cpu"
-//   start       {stage, attempt, ranks: [rank], slots: [index], world, directory, fence, taken_from}
+//   start       {stage, attempt, epoch, ranks: [rank], slots: [index], world, directory, fence, taken_from}
+//               epoch: of the join that it answers; one of an earlier join is not obeyed.
 //               trials/<id>/config.toml is written. The node of rank 0 first (directory 0: it picks the attempt's
 //               folder); the others of a gang once that one has said launched. fence: of a shared sweep, what the
 //               attempt seals through; taken_from: the launcher that had the trial and is gone, or ""
@@ -14,9 +15,12 @@
 //               what is over already is answered by ended, again: perhaps it was lost
 //   rendezvous  {stage, attempt, key, value}       for the trial's processes on that node; see trainer/collective.h
 //   alive       {}                                 answer to the agent's alive
+//   lost        {epoch}                            answer to the alive of a node that was given up: it kills what runs there, and
+//               joins again. epoch: of its last join that was heard
 //   end         {clean}                            leave; clean: every rank lives, so MPI_Finalize is safe
 // agent -> coordinator
-//   join        {host, slots, device_bytes, problem}  device_bytes: SlotPool::AddNode. No slots: problem says why, and what to do
+//   join        {host, slots, device_bytes, problem, epoch}  device_bytes: SlotPool::AddNode. No slots: problem says why, and what to
+//               do. epoch: 1, then one more each time that the node comes back after a silence; nothing runs there then
 //   alive       {}                                 every second
 //   progress, evaluation and checkpoint are what rank 0 says
 //   progress    {stage, attempt, phase, step, steps, loss, tokens_per_second}
@@ -44,6 +48,7 @@ inline constexpr const char* kStart = "start";
 inline constexpr const char* kStop = "stop";
 inline constexpr const char* kKill = "kill";
 inline constexpr const char* kAlive = "alive";
+inline constexpr const char* kLost = "lost";
 inline constexpr const char* kEnd = "end";
 inline constexpr const char* kJoin = "join";
 inline constexpr const char* kProgress = "progress";

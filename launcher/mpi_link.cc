@@ -101,9 +101,9 @@ struct MpiLink::Impl : std::enable_shared_from_this<MpiLink::Impl> {
 
   Impl(boost::asio::io_context& loop, const MpiWorld& world) : timer(loop) {
     if (world.rank() != 0) {
-      living.insert(0);
+      peers.insert(0);
     } else {
-      for (int rank = 1; rank < world.size(); ++rank) living.insert(rank);
+      for (int rank = 1; rank < world.size(); ++rank) peers.insert(rank);
     }
   }
 
@@ -137,7 +137,7 @@ struct MpiLink::Impl : std::enable_shared_from_this<MpiLink::Impl> {
     Check(MPI_Recv(text.data(), bytes, MPI_CHAR, status.MPI_SOURCE, kMessageTag, MPI_COMM_WORLD,
                    MPI_STATUS_IGNORE),
           "MPI_Recv");
-    if (!living.contains(status.MPI_SOURCE)) return;
+    if (!peers.contains(status.MPI_SOURCE)) return;
     const nlohmann::json message = ParseJson(text);
     if (!message.is_object()) {
       LogWarning("a message of rank {} is not a JSON object; ignored", status.MPI_SOURCE);
@@ -156,9 +156,9 @@ struct MpiLink::Impl : std::enable_shared_from_this<MpiLink::Impl> {
 
   boost::asio::steady_timer timer;
   Link::Receiver receiver;
-  std::set<int> living;
+  std::set<int> peers;
   std::list<Sending> sends;
-  std::list<Sending> abandoned;  // to the dead: the buffers stay, MPI may still hold them
+  std::list<Sending> abandoned;  // the buffers stay, MPI may still hold them
   int quiet_polls = 0;
 };
 
@@ -172,7 +172,7 @@ MpiLink::~MpiLink() {
 
 std::vector<NodeId> MpiLink::peers() const {
   std::vector<NodeId> nodes;
-  for (const int rank : impl_->living) nodes.emplace_back(rank);
+  for (const int rank : impl_->peers) nodes.emplace_back(rank);
   return nodes;
 }
 
@@ -182,7 +182,7 @@ void MpiLink::Start(Receiver receiver) {
 }
 
 void MpiLink::Send(NodeId to, const nlohmann::json& message) {
-  if (!impl_->living.contains(to.value())) return;
+  if (!impl_->peers.contains(to.value())) return;
   Impl::Sending& sending =
       impl_->sends.emplace_back(Impl::Sending{.to = to.value(), .text = DumpJson(message)});
   Check(MPI_Isend(sending.text.data(), static_cast<int>(sending.text.size()), MPI_CHAR, to.value(),
@@ -191,8 +191,7 @@ void MpiLink::Send(NodeId to, const nlohmann::json& message) {
   impl_->quiet_polls = 0;
 }
 
-void MpiLink::Forget(NodeId peer) {
-  impl_->living.erase(peer.value());
+void MpiLink::Abandon(NodeId peer) {
   for (auto sending = impl_->sends.begin(); sending != impl_->sends.end();) {
     const auto next = std::next(sending);
     if (sending->to == peer.value()) impl_->abandoned.splice(impl_->abandoned.end(), impl_->sends, sending);

@@ -57,7 +57,7 @@ class MpiLink final : public Link {
   std::vector<NodeId> peers() const override;
   void Start(Receiver receiver) override;
   void Send(NodeId to, const nlohmann::json& message) override;
-  void Forget(NodeId peer) override;
+  void Abandon(NodeId peer) override;
   // Progresses MPI until everything sent to living peers has left, at most timeout_seconds. Called outside
   // the loop, before MpiWorld::Finish. Returns whether all has left.
   bool Flush(double timeout_seconds);

@@ -26,6 +26,7 @@ Timing Timing::FromEnvironment() {
   Override("HEADSWEEP_STOP_GRACE", timing.stop_grace);
   Override("HEADSWEEP_HANG_FLOOR", timing.hang_floor);
   Override("HEADSWEEP_NODE_TIMEOUT", timing.node_timeout);
+  Override("HEADSWEEP_RETURN_TIMEOUT", timing.return_timeout);
   Override("HEADSWEEP_WELCOME_TIMEOUT", timing.welcome_timeout);
   Override("HEADSWEEP_PROBE_TIMEOUT", timing.probe_timeout);
   Override("HEADSWEEP_LEASE", timing.lease);

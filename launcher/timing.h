@@ -11,6 +11,8 @@ struct Timing {
   // A node silent for node_timeout is lost. Its agent gives up at two thirds of that, so that when the
   // coordinator starts its trials elsewhere, they have ended there. HEADSWEEP_NODE_TIMEOUT.
   double node_timeout = 45;
+  // An agent that has given up waits this long to hear from the coordinator again: a link that was cut may heal.
+  double return_timeout = 90;  // HEADSWEEP_RETURN_TIMEOUT
   double welcome_timeout =
       3600;  // HEADSWEEP_WELCOME_TIMEOUT: an agent waits this long for rank 0 to prepare data
   double probe_timeout = 120;  // HEADSWEEP_PROBE_TIMEOUT: for the child that looks for GPUs

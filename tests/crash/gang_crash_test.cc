@@ -20,6 +20,7 @@
 #include "cluster/base/run_program.h"
 #include "launcher/journal.h"
 #include "launcher/workspace.h"
+#include "tests/crash/network_nodes.h"
 #include "tests/support/headsweep_program.h"
 #include "tests/support/temp_dir.h"
 
@@ -129,56 +130,14 @@ class GangCrashTest : public ::testing::Test {
   double slowest_death_ = 0, slowest_freeze_ = 0;
 };
 
-// Network namespaces; gone at the end, with everything in them.
-class Nodes {
- public:
-  explicit Nodes(int count) : prefix_("hs" + std::to_string(::getpid() % 100000) + "n"), count_(count) {
-    up_ = RunProgram({script(), prefix_, "up", std::to_string(count)}, 30).exit_code == 0;
-  }
-  ~Nodes() { RunProgram({script(), prefix_, "down"}, 30); }
-  bool up() const { return up_; }
-  std::vector<std::string> Mpirun() const {
-    std::string hosts;
-    for (int i = 0; i < count_; ++i) hosts += (i > 0 ? "," : "") + prefix_ + std::to_string(i);
-    return {script(),
-            prefix_,
-            "run",
-            "0",
-            FindProgram("mpirun"),
-            "--mca",
-            "plm_rsh_agent",
-            script() + " rsh",
-            "--mca",
-            "btl_tcp_if_include",
-            "eth0",
-            "--mca",
-            "oob_tcp_if_include",
-            "eth0",
-            "-x",
-            "HEADSWEEP_COLLECTIVE_TIMEOUT",
-            "-host",
-            hosts,
-            "-n",
-            std::to_string(count_)};
-  }
-
- private:
-  static std::string script() { return std::string(HEADSWEEP_SOURCE_DIR) + "/cluster/test_nodes"; }
-  std::string prefix_;
-  int count_;
-  bool up_ = false;
-};
-
 TEST_F(GangCrashTest, OverThreeNodesAKilledOrFrozenProcessEndsTheTrialInTimeAndTheBitsAreTheSame) {
-  if (::geteuid() != 0 || FindProgram("ip").empty() || FindProgram("mpirun").empty())
-    GTEST_SKIP() << "network namespaces need root and iproute2";
-  const Nodes nodes(3);
-  if (!nodes.up()) GTEST_SKIP() << "network namespaces cannot be made here";
+  const NetworkNodes nodes(3);
+  if (!nodes.up()) GTEST_SKIP() << nodes.why_not();
   const int runs = NumberFrom("HEADSWEEP_GANG_RUNS", 4), seed = NumberFrom("HEADSWEEP_GANG_SEED", 1);
   std::mt19937 random(static_cast<unsigned>(seed));
   const Workspace whole(temp_ / "whole");
   const SystemClock clock;
-  const Finished undisturbed = Start(whole, 1, nodes.Mpirun())->Wait();
+  const Finished undisturbed = Start(whole, 1, nodes.Mpirun({"HEADSWEEP_COLLECTIVE_TIMEOUT"}))->Wait();
   ASSERT_EQ(undisturbed.code, 0) << undisturbed.output;
   const auto reference = Digests(whole);
   ASSERT_EQ(reference.size(), 1u);
@@ -190,7 +149,7 @@ TEST_F(GangCrashTest, OverThreeNodesAKilledOrFrozenProcessEndsTheTrialInTimeAndT
     FileSystem::Real().CreateDirectories(workspace.root());
     std::filesystem::copy(whole.root() + "/data", workspace.root() + "/data",
                           std::filesystem::copy_options::recursive);
-    auto program = Start(workspace, 1, nodes.Mpirun());
+    auto program = Start(workspace, 1, nodes.Mpirun({"HEADSWEEP_COLLECTIVE_TIMEOUT"}));
     const int signal = run % 2 == 0 ? SIGKILL : SIGSTOP;
     SCOPED_TRACE(fmt::format("seed {}, run {}, signal {}", seed, run, signal));
     ASSERT_TRUE(WaitUntil([&] { return Trainers(workspace).size() == 2 || !program->Running(); }));

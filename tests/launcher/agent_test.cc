@@ -293,10 +293,42 @@ TEST_F(AgentTest, AnAttemptNeverWritesIntoTheFolderOfAnotherOne) {
 
 TEST_F(AgentTest, ASilentCoordinatorIsTakenForDeadAndNothingIsLeftRunning) {
   environment_.Set("FAKE_GATE", temp_ / "gate");
-  StartAgent(1, {.kill_grace = 0.1, .node_timeout = 1.5});
+  StartAgent(1, {.kill_grace = 0.1, .node_timeout = 1.5, .return_timeout = 1.5});
   StartTrial("a");
   ASSERT_TRUE(RunUntil(loop_, [&] { return CountFakeEvents(Events(), "step-1") == 1; }));
-  EXPECT_TRUE(RunUntil(loop_, [&] { return ended_ == "unclean"; }));  // nobody answers its "alive"
+  ASSERT_TRUE(RunUntil(loop_, [&] { return Find("ended") != nullptr; }));  // nobody answers its "alive"
+  EXPECT_EQ(TaggedHere("a/1"), 0);
+  EXPECT_EQ(ended_, "") << "a link that was cut may heal";
+  EXPECT_TRUE(RunUntil(loop_, [&] { return ended_ == "unclean"; }));
+}
+
+TEST_F(AgentTest, AfterASilenceItJoinsAnewAndObeysNothingOfBefore) {
+  StartAgent(1, {.kill_grace = 0.1, .node_timeout = 1.5});
+  EXPECT_EQ(Joined()["epoch"], 1);
+  environment_.Set("FAKE_GATE", temp_ / "gate");
+  StartTrial("a");
+  ASSERT_TRUE(RunUntil(loop_, [&] { return Find("ended") != nullptr; }));
+  EXPECT_EQ((*Find("ended"))["outcome"], "stopped");
+  received_.clear();
+  StartTrial("late", 1);  // was on its way all the time
+  EXPECT_EQ(Joined()["epoch"], 2);
+  Tell({{"type", "start"}, {"stage", "late"}, {"attempt", 1}, {"epoch", 1}, {"ranks", {0}}, {"slots", {0}}});
+  Tell({{"type", "lost"}, {"epoch", 1}});  // an answer to what it said before
+  std::ofstream(temp_ / "gate").close();
+  StartTrial("b");
+  EXPECT_EQ(WaitForEnd("b")["outcome"], "finished");
+  EXPECT_EQ(CountFakeEvents(Events(), "start", "late"), 0);
+}
+
+TEST_F(AgentTest, AnAgentThatWasTakenForLostEndsWhatRunsAndJoinsAnew) {
+  environment_.Set("FAKE_GATE", temp_ / "gate");
+  StartAgent(1);
+  StartTrial("a");
+  ASSERT_TRUE(RunUntil(loop_, [&] { return CountFakeEvents(Events(), "step-1") == 1; }));
+  received_.clear();
+  Tell({{"type", "lost"}, {"epoch", 1}});
+  EXPECT_EQ(Joined()["epoch"], 2);
+  EXPECT_NE(Find("ended"), nullptr);
   EXPECT_EQ(TaggedHere("a/1"), 0);
 }
 

@@ -29,7 +29,7 @@ class ScriptedLink final : public Link {
     if (on_send) on_send(message);
     sent.emplace_back(to, message);
   }
-  void Forget(NodeId peer) override { forgotten.push_back(peer); }
+  void Abandon(NodeId peer) override { abandoned.push_back(peer); }
   void Say(NodeId from, const json& message) { receiver_(from, message); }
   int Count(NodeId to, const std::string& type) const {
     int count = 0;
@@ -38,7 +38,7 @@ class ScriptedLink final : public Link {
   }
 
   std::vector<std::pair<NodeId, json>> sent;
-  std::vector<NodeId> forgotten;
+  std::vector<NodeId> abandoned;
   std::function<void(const json&)> on_send;
 
  private:
@@ -116,10 +116,10 @@ TEST_F(CoordinatorTest, ASweepThatNoNodeCanRunEndsAtOnceAndSaysWhy) {
   ScriptedLink link({NodeId(0), NodeId(1)});
   Start({&link}, Plan(2));
   EXPECT_EQ(link.sent.front().second["device"], "cpu");
-  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 0}, {"problem", "no driver"}});
+  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"epoch", 1}, {"slots", 0}, {"problem", "no driver"}});
   EXPECT_FALSE(exit_code_.has_value()) << "the other node has not answered yet";
   link.Say(NodeId(1),
-           {{"type", "join"}, {"host", "there"}, {"slots", 0}, {"problem", "no GPU; ask for one"}});
+           {{"type", "join"}, {"host", "there"}, {"epoch", 1}, {"slots", 0}, {"problem", "no GPU; ask for one"}});
   ASSERT_TRUE(RunUntil(loop_, [&] { return exit_code_.has_value(); }));
   EXPECT_EQ(exit_code_, kExitUsage);
   EXPECT_EQ(link.Count(NodeId(0), "end"), 1);
@@ -130,8 +130,8 @@ TEST_F(CoordinatorTest, ASweepThatNoNodeCanRunEndsAtOnceAndSaysWhy) {
 TEST_F(CoordinatorTest, ANodeWithoutSlotsDoesNotKeepTheOthersFromWorking) {
   ScriptedLink link({NodeId(0), NodeId(1)});
   Start({&link}, Plan(1));
-  link.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"slots", 1}});
-  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 0}, {"problem", "no driver"}});
+  link.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"epoch", 1}, {"slots", 1}});
+  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"epoch", 1}, {"slots", 0}, {"problem", "no driver"}});
   EXPECT_EQ(link.Count(NodeId(1), "start"), 1);
   link.Say(NodeId(1), {{"type", "ended"}, {"stage", "t0"}, {"attempt", 1}, {"outcome", "finished"}});
   ASSERT_TRUE(RunUntil(loop_, [&] { return exit_code_.has_value(); }));
@@ -153,7 +153,7 @@ TEST_F(CoordinatorTest, WhatIsDoneIsInTheJournalBefore) {
     }
   };
   Start({&link}, Plan(2));
-  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 1}});
+  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"epoch", 1}, {"slots", 1}});
   for (const char* stage : {"t0", "t1"}) {
     link.Say(NodeId(0), {{"type", "ended"},
                          {"stage", stage},
@@ -173,11 +173,11 @@ TEST_F(CoordinatorTest, WhatIsDoneIsInTheJournalBefore) {
 TEST_F(CoordinatorTest, ASilentNodeIsLostAndItsTrialsGoToTheOthers) {
   ScriptedLink local({NodeId(0)}), remote({NodeId(1)});
   Start({&local, &remote}, Plan(1), {.kill_grace = 0.05, .node_timeout = 0.8});
-  remote.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"slots", 1}});
+  remote.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"epoch", 1}, {"slots", 1}});
   ASSERT_EQ(remote.Count(NodeId(1), "start"), 1);
-  local.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 1}});
+  local.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"epoch", 1}, {"slots", 1}});
   ASSERT_TRUE(RunUntil(loop_, [&] { return local.Count(NodeId(0), "start") == 1; }));
-  EXPECT_EQ(remote.forgotten, (std::vector<NodeId>{NodeId(1)}));
+  EXPECT_EQ(remote.abandoned, (std::vector<NodeId>{NodeId(1)}));
   // What the lost node still says about the old attempt changes nothing.
   remote.Say(NodeId(1), {{"type", "ended"}, {"stage", "t0"}, {"attempt", 1}, {"outcome", "finished"}});
   EXPECT_EQ(coordinator_->core().status(StageId("t0")).state, StageState::kRunning);
@@ -188,34 +188,60 @@ TEST_F(CoordinatorTest, ASilentNodeIsLostAndItsTrialsGoToTheOthers) {
   EXPECT_FALSE(clean_) << "a rank is dead, so MPI_Finalize would wait for it";
 }
 
+TEST_F(CoordinatorTest, ALostNodeThatIsHeardAgainJoinsAnewAndGetsWork) {
+  ScriptedLink local({NodeId(0)}), remote({NodeId(1)});
+  Start({&local, &remote}, Plan(3), {.kill_grace = 0.05, .node_timeout = 0.8});
+  const json join = {{"type", "join"}, {"host", "there"}, {"slots", 1}, {"epoch", 1}};
+  remote.Say(NodeId(1), join);
+  local.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 1}, {"epoch", 1}});
+  ASSERT_TRUE(RunUntil(loop_, [&] { return !remote.abandoned.empty(); }));
+  EXPECT_EQ(remote.Count(NodeId(1), "lost"), 0);
+  remote.Say(NodeId(1), {{"type", "alive"}});  // the link has healed
+  EXPECT_EQ(remote.Count(NodeId(1), "lost"), 1);
+  remote.Say(NodeId(1), join);  // late
+  EXPECT_EQ(remote.Count(NodeId(1), "start"), 1) << "what it said before it was lost does not bring it back";
+  json again = join;
+  again["epoch"] = 2;
+  remote.Say(NodeId(1), again);
+  ASSERT_EQ(remote.Count(NodeId(1), "start"), 2);
+  EXPECT_EQ(remote.sent.back().second["epoch"], 2);
+  remote.Say(NodeId(1), again);  // twice
+  EXPECT_EQ(remote.Count(NodeId(1), "start"), 2);
+  again["epoch"] = 3;  // it has noticed a silence that was too short for us
+  const std::string stage = remote.sent.back().second["stage"];
+  remote.Say(NodeId(1), again);
+  ASSERT_EQ(remote.Count(NodeId(1), "start"), 3) << "what ran there is over, so something is started";
+  EXPECT_EQ(coordinator_->core().status(StageId(stage)).failures, 0) << "which costs no retry";
+}
+
 TEST_F(CoordinatorTest, ANodeThatSaysItIsAliveIsAnsweredAndKept) {
   ScriptedLink local({NodeId(0)}), remote({NodeId(1)});
   Start({&local, &remote}, Plan(1), {.kill_grace = 0.05, .node_timeout = 0.8});
-  remote.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"slots", 1}});
+  remote.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"epoch", 1}, {"slots", 1}});
   int said = 0;
   ASSERT_TRUE(RunUntil(loop_, [&] {
     if (remote.Count(NodeId(1), "alive") == said) remote.Say(NodeId(1), {{"type", "alive"}}), ++said;
     return said > 60;  // more turns of the loop than the time-out lasts
   }));
-  EXPECT_TRUE(remote.forgotten.empty());
+  EXPECT_TRUE(remote.abandoned.empty());
 }
 
 TEST_F(CoordinatorTest, GarbageFromAnAgentChangesNothing) {
   ScriptedLink link({NodeId(0)});
   Start({&link}, Plan(1));
-  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 1}});
+  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"epoch", 1}, {"slots", 1}});
   link.Say(NodeId(0), {{"type", 7}});
   link.Say(NodeId(0), {{"no", "type"}});
   link.Say(NodeId(0), {{"type", "ended"}, {"stage", "unheard-of"}, {"attempt", 1}, {"outcome", "finished"}});
   link.Say(NodeId(0), {{"type", "progress"}, {"stage", {1, 2}}, {"attempt", "x"}, {"step", nullptr}});
-  link.Say(NodeId(5), {{"type", "join"}, {"host", "nowhere"}, {"slots", 9}});
+  link.Say(NodeId(5), {{"type", "join"}, {"host", "nowhere"}, {"epoch", 1}, {"slots", 9}});
   EXPECT_EQ(coordinator_->core().counts().running, 1);
 }
 
 TEST_F(CoordinatorTest, FirstAsksThenKills) {
   ScriptedLink link({NodeId(0)});
   Start({&link}, Plan(1));
-  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 1}});
+  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"epoch", 1}, {"slots", 1}});
   coordinator_->RequestStop("Ctrl-C");
   EXPECT_EQ(link.Count(NodeId(0), "stop"), 1);
   EXPECT_EQ(link.Count(NodeId(0), "kill"), 0);
@@ -230,7 +256,7 @@ TEST_F(CoordinatorTest, FirstAsksThenKills) {
 TEST_F(CoordinatorTest, ALauncherThatHasLostTheSweepRecordsNothingMore) {
   ScriptedLink link({NodeId(0)});
   Start({&link}, Plan(2));
-  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 1}});
+  link.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"epoch", 1}, {"slots", 1}});
   const std::string before = FileSystem::Real().ReadFile(workspace_.Journal("s"));
   is_ours_ = false;
   EXPECT_THROW(link.Say(NodeId(0), {{"type", "ended"}, {"stage", "t0"}, {"attempt", 1}, {"outcome", "finished"}}),
@@ -246,8 +272,8 @@ class GangCoordinatorTest : public CoordinatorTest {
     std::vector<StageSpec> plan = Plan(1);
     plan[0].slots = 2;
     Start({&local_, &remote_}, plan, timing);
-    local_.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"slots", 1}});
-    remote_.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"slots", 1}});
+    local_.Say(NodeId(0), {{"type", "join"}, {"host", "here"}, {"epoch", 1}, {"slots", 1}});
+    remote_.Say(NodeId(1), {{"type", "join"}, {"host", "there"}, {"epoch", 1}, {"slots", 1}});
     ASSERT_EQ(local_.Count(NodeId(0), "start"), 1);
     EXPECT_EQ(remote_.Count(NodeId(1), "start"), 0) << "rank 0's node has not got the trial's lock yet";
   }

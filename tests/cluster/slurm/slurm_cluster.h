@@ -90,6 +90,7 @@ class SlurmSweepTest : public DisturbedSweepTest {
     // The site of these tests: no configuration of whoever runs them, and short waits, which jobs inherit.
     ::setenv("XDG_CONFIG_HOME", (temp_ / "config").c_str(), 1);
     ::setenv("HEADSWEEP_NODE_TIMEOUT", "9", 1);
+    ::setenv("HEADSWEEP_RETURN_TIMEOUT", "1", 1);
     ::setenv("HEADSWEEP_KILL_GRACE", "1", 1);
   }
   void TearDown() override {
