@@ -294,7 +294,7 @@ class EndlessSweep {
   CollectSource Source() const {
     CollectSource source{.sweep_name = "endless", .sweep_toml = "", .axes = {}, .for_each_stage = {}, .for_each_attempt = {}};
     GridAxis seeds{.name = "seed", .key = "seed", .values = {}};
-    for (std::int64_t i = 0; i < trials_; ++i) seeds.values.push_back(i);
+    for (std::int64_t i = 0; i < trials_; ++i) seeds.values.emplace_back(i);
     source.axes.push_back(std::move(seeds));
     source.for_each_stage = [this, pass = 0](const auto& visit) mutable {
       const bool reads = ++pass == 2;
