@@ -61,7 +61,7 @@ struct AttentionShape {
   std::int64_t kv_stride = 0;
   bool causal = false;                        // query t sees keys s <= t + (S - T)
   const std::int32_t* key_lengths = nullptr;  // (B), nullptr = all S; keys s >= length are masked
-  float scale = 1;                            // logits are scale * q.k, usually 1/sqrt(D)
+  float scale = 1;                            // logits are scale * q.k, usually 1/sqrt(D); positive
   Dropout dropout;                            // on attention probabilities; position = ((b*H + h)*T + t)*S + s
 };
 

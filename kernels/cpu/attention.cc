@@ -167,6 +167,7 @@ void CheckShape(const char* op, const AttentionShape& shape) {
   if (shape.D < 1 || shape.D > 512) {
     throw Unsupported(fmt::format("{}: head size {} is outside 1..512", op, shape.D));
   }
+  if (!(shape.scale > 0)) throw Unsupported(fmt::format("{}: scale {} is not positive", op, shape.scale));
 }
 
 // Hands out aligned parts of one thread's scratch; with nullptr it only counts.
@@ -297,12 +298,14 @@ struct BackwardTensors {
 // With p = softmax, m = dropout multiplier, g = gate, dP = (g dout) v^T:
 //   dv = g (p m)^T dout;  dS = p (m dP - g delta);  dq = scale dS k;  dk = scale dS^T q;  delta = sum_d dout
 //   out
+// With one key alone softmax is a constant: dq and dk are no differences of roundings, but 0.
 void BackwardPiece(const AttentionShape& shape, const BackwardTensors& tensors, std::int64_t head,
                    const BackwardScratch& mine) {
   const int T = shape.T, S = shape.S, D = shape.D;
   const std::int64_t Sp = PadToLanes(S), Dp = PadToLanes(D), dense = static_cast<std::int64_t>(shape.H) * D;
   const Piece piece = MakePiece(shape, head);
   const float gate = tensors.gates == nullptr ? 1.0f : tensors.gates[piece.h];
+  const float scale = T > 0 && VisibleKeys(shape, piece.b, T - 1) == 1 ? 0.0f : shape.scale;  // of dq and dk
   Pack(tensors.k + piece.kv, shape.kv_stride, S, D, Dp, mine.k);
   Pack(tensors.v + piece.kv, shape.kv_stride, S, D, Dp, mine.v);
   std::fill(mine.dk, mine.dk + Sp * Dp, 0.0f);
@@ -337,10 +340,9 @@ void BackwardPiece(const AttentionShape& shape, const BackwardTensors& tensors, 
     cpu::SmallProduct<true>(block.keys, Dp, block.rows, mine.p, kQueries, 1, mine.dout, Dp, mine.dv, Dp);
     cpu::SmallProduct<true>(block.keys, Dp, block.rows, mine.dp, kQueries, 1, mine.q, Dp, mine.dk, Dp);
     cpu::SmallProduct<false>(block.rows, Dp, block.keys, mine.dp, 1, kQueries, mine.k, Dp, mine.dq, Dp);
-    Unpack(mine.dq, Dp, block.rows, D, shape.scale, tensors.dq + piece.q + first * shape.q_stride,
-           shape.q_stride);
+    Unpack(mine.dq, Dp, block.rows, D, scale, tensors.dq + piece.q + first * shape.q_stride, shape.q_stride);
   }
-  Unpack(mine.dk, Dp, S, D, shape.scale, tensors.dk + piece.kv, shape.kv_stride);
+  Unpack(mine.dk, Dp, S, D, scale, tensors.dk + piece.kv, shape.kv_stride);
   Unpack(mine.dv, Dp, S, D, gate, tensors.dv + piece.kv, shape.kv_stride);
 }
 

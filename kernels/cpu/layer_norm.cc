@@ -47,6 +47,7 @@ void BackwardRow(const float* dy, const float* x, const float* gamma, float mean
     sum_gn += g * n;
   }
   const float mean_g = sum_g / static_cast<float>(C), mean_gn = sum_gn / static_cast<float>(C);
+  if (C == 1) rstd = 0;  // the norm of one value alone is a constant: no difference of roundings, but 0
   if (d_residual == nullptr) {
 #pragma omp simd
     for (int c = 0; c < C; ++c) {

@@ -44,10 +44,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   targets[threadIdx.x][h] += static_cast<float>(total);
 }
 
-void CheckHeadSize(const char* op, const AttentionShape& shape) {
+void CheckShape(const char* op, const AttentionShape& shape) {
   if (shape.D < 1 || shape.D > kMaxHeadSize) {
     throw Unsupported(fmt::format("{}: head size {} is outside 1..{}", op, shape.D, kMaxHeadSize));
   }
+  if (!(shape.scale > 0)) throw Unsupported(fmt::format("{}: scale {} is not positive", op, shape.scale));
 }
 
 DeviceLimits LimitsOf(int device) {
@@ -75,6 +76,8 @@ void Describe(const AttentionShape& shape, const T* q, const T* k, const T* v, c
   a.causal = shape.causal;
   a.key_lengths = shape.key_lengths;
   a.scale = shape.scale;
+  a.to_log2 = shape.S == 1 ? 0x1p-60f : 1.44269504f;
+  a.scale_log2 = a.scale * a.to_log2;
   a.dropout = shape.dropout.rate > 0;
   if (a.dropout) {
     a.threshold = DropoutThreshold(shape.dropout.rate);
@@ -103,7 +106,7 @@ void CudaBackend<T>::AttentionForward(const AttentionShape& shape, const Element
                                       const Element* v, const float* gates, Element* out, Element* gated,
                                       float* lse) {
   if (shape.B == 0 || shape.H == 0 || shape.T == 0) return;
-  CheckHeadSize("AttentionForward", shape);
+  CheckShape("AttentionForward", shape);
   AttentionForwardArguments<T> a;
   Describe<T>(shape, E(q), E(k), E(v), gates, a);
   a.out = E(out);
@@ -121,7 +124,7 @@ void CudaBackend<T>::AttentionBackward(const AttentionShape& shape, const Elemen
                                        const float* lse, const Element* dout, Element* dq, Element* dk,
                                        Element* dv, float* delta) {
   if (shape.B == 0 || shape.H == 0) return;
-  CheckHeadSize("AttentionBackward", shape);
+  CheckShape("AttentionBackward", shape);
   AttentionBackwardArguments<T> a;
   Describe<T>(shape, E(q), E(k), E(v), gates, a);
   a.out = E(out);

@@ -4,7 +4,8 @@
 //   delta = sum_d dout out (by a kernel of its own, attention_launch.cu);  dS = P (m dP - delta);
 //   dq = g scale dS k;  dk = g scale dS^T q;  dv = g (P m)^T dout
 //
-// Dao 2023, algorithm 2, with rows as owners. Rows and keys that see nobody get exact zeros.
+// Dao 2023, algorithm 2, with rows as owners. Rows and keys that see nobody get exact zeros. So do dq and dk
+// of an example of one key, over which softmax is a constant: they would be differences of roundings.
 //
 // In both, columns beyond `out` of AttentionTile() are another block's: D > 256, and D > 128 for dk and dv.
 #pragma once
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::
     const int t = first_of_warp + Math::Row(lane, r);
     const bool exists = t < a.T;
     limit[r] = exists ? VisibleKeys(a, keys, t) : keys;
-    lse[r] = exists ? a.lse[place.head * a.T + t] * kLog2E : 0.0f;
+    lse[r] = exists ? a.lse[place.head * a.T + t] * a.to_log2 : 0.0f;
     delta[r] = exists ? a.delta[place.head * a.T + t] : 0.0f;
   }
   const int last_of_warp = first_of_warp + kWarpRows - 1;
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::
 #pragma unroll
           for (int i = 0; i < kPerRow; ++i) {
             const float multiplier = (kept >> (r * kPerRow + i) & 1u) != 0 ? a.kept_scale : 0.0f;
-            const float probability = Exp2(p.At(r, i) * (a.scale * kLog2E) - lse[r]);
+            const float probability = Exp2(p.At(r, i) * a.scale_log2 - lse[r]);
             const bool hidden =
                 HS_MUTANT_VALUE(DROPPED_MASK, false, masked && key0 + Math::Column(lane, i) >= limit[r]);
             ds.At(r, i) = hidden ? 0.0f : probability * (multiplier * ds.At(r, i) - delta[r]);
@@ -98,7 +99,9 @@ __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::
 
   float factor[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) factor[r] = a.gates == nullptr ? a.scale : a.scale * a.gates[place.h];
+  for (int r = 0; r < kRows; ++r) {
+    factor[r] = keys == 1 ? 0.0f : a.gates == nullptr ? a.scale : a.scale * a.gates[place.h];
+  }
   E* const result = own_q + warp * kWarpRows * kHead;
   Math::Round(dq, factor, lane, result);
   __syncwarp();
@@ -161,7 +164,7 @@ __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::
         LoadTile<E, kHead>(tile + kStream * kHead, kStream, dout_rows, query0);
         for (int i = static_cast<int>(threadIdx.x); i < kStream; i += static_cast<int>(blockDim.x)) {
           const bool exists = query0 + i < a.T;
-          terms[i] = exists ? lse[query0 + i] * kLog2E : 0.0f;
+          terms[i] = exists ? lse[query0 + i] * a.to_log2 : 0.0f;
           terms[kStream + i] = exists ? delta[query0 + i] : 0.0f;
         }
       },
@@ -182,7 +185,7 @@ __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::
 #pragma unroll
           for (int r = 0; r < kRows; ++r) {
             const bool keep = (kept >> (r * kPerRow + i) & 1u) != 0;
-            const float probability = Exp2(p.At(r, i) * (a.scale * kLog2E) - terms[column]);
+            const float probability = Exp2(p.At(r, i) * a.scale_log2 - terms[column]);
             const bool hidden = HS_MUTANT_VALUE(
                 DROPPED_MASK, false, masked && (query0 + column < first_query[r] || query0 + column >= a.T));
             ds.At(r, i) =
@@ -201,7 +204,7 @@ __global__ void __launch_bounds__(16 * kMaxWarps, kMinimumBlocks<AttentionPass::
   float key_factor[kRows], value_factor[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    key_factor[r] = gate * a.scale;
+    key_factor[r] = keys == 1 ? 0.0f : gate * a.scale;
     value_factor[r] = gate * a.kept_scale;
   }
   E* const dk_rows = own_k + warp * kWarpRows * kHead;

@@ -13,7 +13,7 @@ namespace headsweep::HEADSWEEP_CUDA_NAMESPACE {
 // The running softmax of a lane's rows.
 template <int kRows>
 struct OnlineSoftmax {
-  float maximum[kRows];  // of scale * log2(e) * logits, the same in all lanes of a row
+  float maximum[kRows];  // of powers' exponents, the same in all lanes of a row
   float sum[kRows];      // of powers, over this lane's columns
 };
 
@@ -25,10 +25,13 @@ __device__ __forceinline__ void SoftmaxTile(Fragment<E, kStream>& p, float scale
                                             OnlineSoftmax<kRows>& state, float (&correction)[kRows]) {
   using Math = TileMath<E>;
   constexpr int kPerRow = Fragment<E, kStream>::kPerRow;
+  if constexpr (sizeof(E) == 4) {  // the multiply-add below would spill at head size 16
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-    for (int j = 0; j < kPerRow; ++j) p.At(r, j) *= scale_log2;
+      for (int j = 0; j < kPerRow; ++j) p.At(r, j) *= scale_log2;
+    }
+    scale_log2 = 1;
   }
   if (key0 + kStream > limit[0]) {  // limits grow with the row
 #pragma unroll
@@ -46,14 +49,14 @@ __device__ __forceinline__ void SoftmaxTile(Fragment<E, kStream>& p, float scale
 #pragma unroll
     for (int j = 1; j < kPerRow; ++j) largest = fmaxf(largest, p.At(r, j));
     largest = RowReduce<E>(largest, [](float x, float y) { return fmaxf(x, y); });
-    largest = fmaxf(largest, state.maximum[r]);
+    largest = fmaxf(largest * scale_log2, state.maximum[r]);
     const float base = largest == -INFINITY ? 0.0f : largest;  // nothing seen yet: powers are 0, not NaN
     correction[r] = HS_MUTANT_VALUE(STALE_MAXIMUM, 1.0f, Exp2(state.maximum[r] - base));
     state.maximum[r] = largest;
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < kPerRow; ++j) {
-      p.At(r, j) = Exp2(p.At(r, j) - base);
+      p.At(r, j) = Exp2(p.At(r, j) * scale_log2 - base);
       sum += p.At(r, j);
     }
     state.sum[r] = state.sum[r] * correction[r] + sum;
@@ -124,7 +127,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kMinimumBlocks<AttentionPass::
         Fragment<E, kStream> p;
         Math::Logits(query, tile, steps, lane, p);
         float correction[kRows];
-        SoftmaxTile<E, kStream>(p, a.scale * kLog2E, limit, key0, lane, state, correction);
+        SoftmaxTile<E, kStream>(p, a.scale_log2, limit, key0, lane, state, correction);
         const std::uint32_t kept =
             KeptProbabilities<E, kStream, /*kKeysAcross=*/true>(a, queries, first_of_warp, key0, lane);
 #pragma unroll
@@ -147,7 +150,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kMinimumBlocks<AttentionPass::
     const float sum = RowReduce<E>(state.sum[r], [](float x, float y) { return x + y; });
     const int t = first_of_warp + Math::Row(lane, r);
     if (place.chunk == 0 && lane % Math::kRowLanes == 0 && t < a.T) {
-      a.lse[place.head * a.T + t] = sum == 0 ? -INFINITY : state.maximum[r] * kLn2 + logf(sum);
+      a.lse[place.head * a.T + t] = sum == 0 ? -INFINITY : state.maximum[r] / a.to_log2 + logf(sum);
     }
     factor[r] = sum == 0 ? 0.0f : a.kept_scale / sum;  // a NaN stays one
   }

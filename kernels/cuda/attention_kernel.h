@@ -24,6 +24,10 @@ struct AttentionArguments {
   bool causal = false;
   const std::int32_t* key_lengths = nullptr;
   float scale = 1;
+  // Exponents of two are to_log2 * logits, scale_log2 * q.k: log2(e) times them. But over one key alone (S =
+  // 1) softmax is 1 whatever the logit, and so it is to the last bit with a factor that leaves next to
+  // nothing, by a power of two.
+  float to_log2 = 0, scale_log2 = 0;
 
   bool dropout = false;
   std::uint32_t threshold = 0;  // DropoutThreshold(rate)
@@ -57,8 +61,6 @@ template <AttentionPass kPass, class E, int kHead>
 inline constexpr int kMinimumBlocks = MinimumBlocks(kPass, static_cast<int>(sizeof(E)), kHead);
 template <class E, int kStream>
 inline constexpr int kStagingFloats = StagingFloats(static_cast<int>(sizeof(E)), kStream);
-
-inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 // What a block works on: chunks of one tile lie side by side in the grid, then tiles, then heads, so that
 // blocks that read the same rows run at the same time.

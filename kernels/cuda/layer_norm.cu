@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(kWarpThreads* kRowsPerBlock)
   }
 }
 
-// With n = (x - mean) rstd and g = dy gamma:  dx = rstd (g - mean_c(g) - n mean_c(g n)) + d_residual.
+// With n = (x - mean) rstd and g = dy gamma:  dx = rstd (g - mean_c(g) - n mean_c(g n)) + d_residual. The
+// norm of one value alone is a constant: its gradient is no difference of roundings, but 0.
 template <class E, int W>
 __global__ void __launch_bounds__(kWarpThreads* kRowsPerBlock)
     BackwardKernel(const E* dy, const E* x, const E* gamma, const float* mean, const float* rstd,
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(kWarpThreads* kRowsPerBlock)
   if (r >= R) return;
   const int first = static_cast<int>(threadIdx.x) * W;
   constexpr int kStep = kWarpThreads * W;
-  const float mu = mean[r], inverse = rstd[r];
+  const float mu = mean[r], inverse = C == 1 ? 0.0f : rstd[r];
   float sum_g = 0, sum_gn = 0;
   for (int c = first; c < C; c += kStep) {
     float d[W], n[W], g[W];

@@ -54,7 +54,7 @@ TEST(MakeBackend, RefusesZeroThreads) {
 // The op suite's cases of device "cuda" are left out where there is no card (backends.h): here that is
 // visible.
 TEST(OpSuite, RunsOnACard) {
-  const testing::OpenedBackend card = testing::OpenBackend({"cuda_float", {"cuda", 1, "float32"}, 0});
+  const testing::OpenedBackend card = testing::OpenBackend({"cuda_float", {"cuda", 1, "float32"}});
   if (card.backend == nullptr && card.required) FAIL() << card.why;
   if (card.backend == nullptr) GTEST_SKIP() << "no op ran on a card: " << card.why;
 }

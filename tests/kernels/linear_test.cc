@@ -32,9 +32,7 @@ std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
 
 class LinearTest : public OpTest<LinearCase> {
  protected:
-  void SetUp() override {
-    OpTest<LinearCase>::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
+  void Draw() {
     x_ = Random(shape().R * shape().I);
     weight_ = Random(static_cast<std::int64_t>(shape().O) * shape().I);
     bias_ = shape().bias ? Random(shape().O) : std::vector<float>();
@@ -66,95 +64,95 @@ class LinearTest : public OpTest<LinearCase> {
 };
 
 TEST_P(LinearTest, ForwardMatchesTheFormulaWithAndWithoutSavedInput) {
-  const auto& [R, I, O, activation, bias] = shape();
-  const std::vector<double> pre_truth = Product(ToDouble(x_), ToDouble(weight_), ToDouble(bias_));
-  const std::vector<float> pre_naive = Product(x_, weight_, bias_);
-  std::vector<double> truth;
-  std::vector<float> naive;
-  for (const double value : pre_truth) truth.push_back(Activate(value, activation));
-  for (const float value : pre_naive) naive.push_back(Stored(Activate(value, activation)));
-  Element* y = Out(OutCount());
-  backend().LinearForward(x_in_, weight_in_, bias_in_, y, nullptr, R, I, O, activation);
-  ExpectAsGood("y", Read(y, OutCount()), truth, naive, Kept::kElements, kForward, {I});
-
-  Element *again = Out(OutCount()), *pre = Out(OutCount());
-  backend().LinearForward(x_in_, weight_in_, bias_in_, again, pre, R, I, O, activation);
-  ExpectAsGood("pre", Read(pre, OutCount()), pre_truth, pre_naive, Kept::kElements, kForward, {I});
-  ExpectAsGood("y with pre", Read(again, OutCount()), truth, naive, Kept::kElements, kForward, {I});
+  Measure([&] {
+    Draw();
+    const auto& [R, I, O, activation, bias] = shape();
+    const std::vector<double> pre_truth = Product(ToDouble(x_), ToDouble(weight_), ToDouble(bias_));
+    const std::vector<float> pre_naive = Product(x_, weight_, bias_);
+    std::vector<double> truth;
+    std::vector<float> naive;
+    for (const double value : pre_truth) truth.push_back(Activate(value, activation));
+    for (const float value : pre_naive) naive.push_back(Stored(Activate(value, activation)));
+    Element* y = Out(OutCount());
+    backend().LinearForward(x_in_, weight_in_, bias_in_, y, nullptr, R, I, O, activation);
+    ExpectAsGood("y", Read(y, OutCount()), truth, naive);
+    Element *again = Out(OutCount()), *pre = Out(OutCount());
+    backend().LinearForward(x_in_, weight_in_, bias_in_, again, pre, R, I, O, activation);
+    ExpectAsGood("pre", Read(pre, OutCount()), pre_truth, pre_naive);
+    ExpectAsGood("y with pre", Read(again, OutCount()), truth, naive);
+  });
 }
 
 TEST_P(LinearTest, BackwardMatchesSlopesOverwritesDxAndAddsToParameterGradients) {
-  const auto& [R, I, O, activation, bias] = shape();
-  std::vector<float> weights = Random(OutCount());
-  const Element* dy = In(weights);
-  const auto loss = [&](const auto& x, const auto& weight, const auto& b) {
-    return WeightedSumOf(weights, Product(x, weight, b));
-  };
+  Measure([&] {
+    Draw();
+    const auto& [R, I, O, activation, bias] = shape();
+    std::vector<float> weights = Random(OutCount());
+    const Element* dy = In(weights);
+    const auto loss = [&](const auto& x, const auto& weight, const auto& b) {
+      return WeightedSumOf(weights, Product(x, weight, b));
+    };
 
-  Element* dx = Out(R * I);
-  const std::vector<float> weight_before = Random(static_cast<std::int64_t>(O) * I), bias_before = Random(O);
-  float *d_weight = InFloats(weight_before), *d_bias = InFloats(bias_before);
-  backend().LinearBackward(dy, x_in_, weight_in_, dx, d_weight, d_bias, R, I, O, false);
-  const std::vector<float> dx_values = Read(dx, R * I);
-  ExpectGradient("dx", dx_values, x_,
-                 [&](const auto& x) {
-                   using Real = typename std::decay_t<decltype(x)>::value_type;
-                   return loss(x, As<Real>(weight_), As<Real>(bias_));
-                 },
-                 Kept::kElements, {}, {O});
-  ExpectGradient("d_weight", Read(d_weight, static_cast<std::int64_t>(O) * I), weight_,
-                 [&](const auto& x) {
-                   using Real = typename std::decay_t<decltype(x)>::value_type;
-                   return loss(As<Real>(x_), x, As<Real>(bias_));
-                 },
-                 Kept::kFloats, weight_before, {R});
-  if (bias) {
-    ExpectGradient("d_bias", Read(d_bias, O), bias_,
-                   [&](const auto& x) {
-                     using Real = typename std::decay_t<decltype(x)>::value_type;
-                     return loss(As<Real>(x_), As<Real>(weight_), x);
-                   },
-                   Kept::kFloats, bias_before, {R});
-  }
+    Element* dx = Out(R * I);
+    const std::vector<float> weight_before = Random(static_cast<std::int64_t>(O) * I),
+                             bias_before = Random(O);
+    float *d_weight = InFloats(weight_before), *d_bias = InFloats(bias_before);
+    backend().LinearBackward(dy, x_in_, weight_in_, dx, d_weight, d_bias, R, I, O, false);
+    const std::vector<float> dx_values = Read(dx, R * I);
+    ExpectGradient("dx", dx_values, x_, [&](const auto& x) {
+      using Real = typename std::decay_t<decltype(x)>::value_type;
+      return loss(x, As<Real>(weight_), As<Real>(bias_));
+    });
+    ExpectGradient(
+        "d_weight", Read(d_weight, static_cast<std::int64_t>(O) * I), weight_,
+        [&](const auto& x) {
+          using Real = typename std::decay_t<decltype(x)>::value_type;
+          return loss(As<Real>(x_), x, As<Real>(bias_));
+        },
+        weight_before);
+    if (bias) {
+      ExpectGradient(
+          "d_bias", Read(d_bias, O), bias_,
+          [&](const auto& x) {
+            using Real = typename std::decay_t<decltype(x)>::value_type;
+            return loss(As<Real>(x_), As<Real>(weight_), x);
+          },
+          bias_before);
+    }
 
-  // Accumulating: a second call adds the same dx once more; parts that are not wanted are left out.
-  backend().LinearBackward(dy, x_in_, weight_in_, dx, nullptr, nullptr, R, I, O, true);
-  std::vector<double> twice;
-  std::vector<float> naive;
-  for (const float value : dx_values) {
-    twice.push_back(2 * static_cast<double>(value));
-    naive.push_back(2 * value);
-  }
-  ExpectAsGood("accumulated dx", Read(dx, R * I), twice, naive);
-  backend().LinearBackward(dy, x_in_, weight_in_, nullptr, nullptr, d_bias, R, I, O, false);
+    // Accumulating: a second call adds the same dx once more; parts that are not wanted are left out.
+    backend().LinearBackward(dy, x_in_, weight_in_, dx, nullptr, nullptr, R, I, O, true);
+    ExpectGradient("accumulated dx", Read(dx, R * I), x_, [&](const auto& x) {
+      using Real = typename std::decay_t<decltype(x)>::value_type;
+      return loss(x, As<Real>(weight_), As<Real>(bias_)) + WeightedSumOf(dx_values, x);
+    });
+    backend().LinearBackward(dy, x_in_, weight_in_, nullptr, nullptr, d_bias, R, I, O, false);
+  });
 }
 
 TEST_P(LinearTest, BackwardThroughTheActivationBeforeItMatchesSlopesAndRepeats) {
-  const auto& [R, I, O, activation, bias] = shape();
-  const Activation kind = activation;
-  std::vector<float> pre = Random(R * I, 2), weights = Random(OutCount());
-  const Element *pre_in = In(pre), *dy = In(weights);
-  Element *dpre = Out(R * I), *dx = Out(R * I);
-  backend().LinearBackwardThroughActivation(dy, weight_in_, pre_in, dpre, R, I, O, activation);
-  const std::vector<float> result = Read(dpre, R * I);
-  backend().LinearBackward(dy, nullptr, weight_in_, dx, nullptr, nullptr, R, I, O, false);
-  const std::vector<float> dx_values = Read(dx, R * I);
-  double term = 0;  // as in ActivationTest
-  for (std::size_t i = 0; i < pre.size(); ++i)
-    term = std::max(term, static_cast<double>(std::abs(dx_values[i] * pre[i])));
-  ExpectGradient("dpre", result, pre,
-                 [&](const auto& x) {
-                   using Real = typename std::decay_t<decltype(x)>::value_type;
-                   auto y = x;
-                   for (auto& value : y) value = Activate(value, kind);
-                   return WeightedSumOf(weights, Product(y, As<Real>(weight_), As<Real>(bias_)));
-                 },
-                 Kept::kElements, {}, {O + 16, term});
-  backend().LinearBackwardThroughActivation(dy, weight_in_, pre_in, dx, R, I, O, activation);
-  ExpectSameBits("dpre", result, Read(dx, R * I));
+  Measure([&] {
+    Draw();
+    const auto& [R, I, O, activation, bias] = shape();
+    const Activation kind = activation;
+    std::vector<float> pre = Random(R * I, 2), weights = Random(OutCount());
+    const Element *pre_in = In(pre), *dy = In(weights);
+    Element *dpre = Out(R * I), *dx = Out(R * I);
+    backend().LinearBackwardThroughActivation(dy, weight_in_, pre_in, dpre, R, I, O, activation);
+    const std::vector<float> result = Read(dpre, R * I);
+    ExpectGradient("dpre", result, pre, [&](const auto& x) {
+      using Real = typename std::decay_t<decltype(x)>::value_type;
+      auto y = x;
+      for (auto& value : y) value = Activate(value, kind);
+      return WeightedSumOf(weights, Product(y, As<Real>(weight_), As<Real>(bias_)));
+    });
+    backend().LinearBackwardThroughActivation(dy, weight_in_, pre_in, dx, R, I, O, activation);
+    ExpectSameBits("dpre", result, Read(dx, R * I));
+  });
 }
 
 TEST_P(LinearTest, BackwardGivesTheSameBitsTwice) {
+  Draw();
   const auto& [R, I, O, activation, bias] = shape();
   std::vector<float> weights = Random(OutCount());
   const Element* dy = In(weights);
@@ -200,27 +198,23 @@ std::ostream& operator<<(std::ostream& out, const ActivationCase& c) {
 class ActivationTest : public OpTest<ActivationCase> {};
 
 TEST_P(ActivationTest, BackwardMatchesSlopesAndMayWorkInPlace) {
-  const auto& [count, activation] = shape();
-  std::vector<float> pre = Random(count, 2), weights = Random(count);
-  const Element* pre_in = In(pre);
-  Element* dy = In(weights);
-  Element* dpre = Out(count);
-  backend().ActivationBackward(dy, pre_in, dpre, count, activation);
-  const Activation kind = activation;
-  const std::vector<float> result = Read(dpre, count);
-  double term =
-      0;  // dy x (1 - tanh^2): what is subtracted from 1 is nearly 1, and has some 16 roundings behind it
-  for (std::size_t i = 0; i < pre.size(); ++i)
-    term = std::max(term, static_cast<double>(std::abs(weights[i] * pre[i])));
-  ExpectGradient("dpre", result, pre,
-                 [&](const auto& x) {
-                   auto y = x;
-                   for (auto& value : y) value = Activate(value, kind);
-                   return WeightedSumOf(weights, y);
-                 },
-                 Kept::kElements, {}, {16, term});
-  backend().ActivationBackward(dy, pre_in, dy, count, activation);
-  ExpectSameBits("in place", result, Read(dy, count));
+  Measure([&] {
+    const auto& [count, activation] = shape();
+    std::vector<float> pre = Random(count, 2), weights = Random(count);
+    const Element* pre_in = In(pre);
+    Element* dy = In(weights);
+    Element* dpre = Out(count);
+    backend().ActivationBackward(dy, pre_in, dpre, count, activation);
+    const Activation kind = activation;
+    const std::vector<float> result = Read(dpre, count);
+    ExpectGradient("dpre", result, pre, [&](const auto& x) {
+      auto y = x;
+      for (auto& value : y) value = Activate(value, kind);
+      return WeightedSumOf(weights, y);
+    });
+    backend().ActivationBackward(dy, pre_in, dy, count, activation);
+    ExpectSameBits("in place", result, Read(dy, count));
+  });
 }
 
 HEADSWEEP_OP_SUITE(ActivationTest, ActivationCase,

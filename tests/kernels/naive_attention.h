@@ -6,17 +6,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <ostream>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/philox.h"
+#include "tests/kernels/yardstick.h"
 
 namespace headsweep::testing {
 
-struct AttentionErrorCase {
+struct AttentionCase {
   int B, T, S, H, D;
   bool causal = false;
   bool lengths = false;  // key lengths; example 0 sees no key at all if there are two
@@ -24,43 +24,29 @@ struct AttentionErrorCase {
   float dropout = 0;
   int pad = 0;    // columns of something else at the end of every row of q, k, v
   int shift = 0;  // values from an aligned address to each tensor
+  bool fused = false;  // T == S: q, k, v are columns of one (B, T, 3, H, D) buffer
 };
 
-inline std::ostream& operator<<(std::ostream& out, const AttentionErrorCase& c) {
+inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << "B" << c.B << " T" << c.T << " S" << c.S << " H" << c.H << " D" << c.D
              << (c.causal ? " causal" : "") << (c.lengths ? " lengths" : "") << (c.gates ? " gates" : "")
-             << " dropout " << c.dropout << " pad " << c.pad << " shift " << c.shift;
+             << " dropout " << c.dropout << " pad " << c.pad << " shift " << c.shift
+             << (c.fused ? " fused" : "");
 }
 
-inline float RoundToBfloat16(float x) {  // to nearest, ties to even; x is finite
-  std::uint32_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  bits = (bits + 0x7FFFu + (bits >> 16 & 1u)) & 0xFFFF0000u;
-  std::memcpy(&x, &bits, sizeof(x));
-  return x;
-}
-
-enum class Precision { kDouble, kFloat, kBfloat16 };
-
-// Attention and its gradients, row by row, all of it in Real; with kBfloat16 operands of products and results
-// are rounded, sums are not. Arrays are dense: q, dq, out, gated, dout (B, T, H, D), k, v, dk, dv (B, S, H,
-// D), lse, delta (B, H, T).
+// Attention and its gradients, row by row, all of it in Real; operands of products and results are Stored(),
+// sums are not. Arrays are dense: q, dq, out, gated, dout (B, T, H, D), k, v, dk, dv (B, S, H, D), lse, delta
+// (B, H, T).
 template <class Real>
 struct NaiveAttention {
-  AttentionErrorCase c;
-  Precision precision = Precision::kDouble;
+  AttentionCase c;
   std::vector<std::int32_t> lengths;
   float scale = 1;
   Dropout dropout;
   std::vector<float> gates;  // (H)
   std::vector<Real> q, k, v, dout;
   std::vector<Real> out, gated, lse, delta, dq, dk, dv;
-  double largest_ds = 0;  // largest sum of absolute terms of a dS: what its rounding errors are relative to
-  double largest_delta = 0;
 
-  Real Round(Real x) const {
-    return precision == Precision::kBfloat16 ? static_cast<Real>(RoundToBfloat16(static_cast<float>(x))) : x;
-  }
   bool Visible(int b, int t, int s) const {
     return (!c.causal || s <= t + c.S - c.T) && (lengths.empty() || s < lengths[static_cast<std::size_t>(b)]);
   }
@@ -98,7 +84,7 @@ struct NaiveAttention {
       }
     }
     for (std::vector<Real>* x : {&dq, &dk, &dv}) {
-      for (Real& value : *x) value = Round(value);
+      for (Real& value : *x) value = Stored(value);
     }
   }
 
@@ -129,7 +115,7 @@ struct NaiveAttention {
     for (int s = 0; s < c.S; ++s) {
       Real& x = p[static_cast<std::size_t>(s)];
       x /= sum;
-      const Real weight = Round(x * Multiplier(b, h, t, s));
+      const Real weight = Stored(x * Multiplier(b, h, t, s));
       const Real* v_row = Row(v, c.S, b, s, h);
       Real* dv_row = Row(dv, c.S, b, s, h);
       for (int d = 0; d < c.D; ++d) {
@@ -137,25 +123,18 @@ struct NaiveAttention {
         dv_row[d] += gate * weight * dout_row[d];
       }
     }
-    double absolute_delta = 0;
     for (int d = 0; d < c.D; ++d) {
-      gated_row[d] = Round(gate * out_row[d]);
-      out_row[d] = Round(out_row[d]);
+      gated_row[d] = Stored(gate * out_row[d]);
+      out_row[d] = Stored(out_row[d]);
       delta[row] += dout_row[d] * out_row[d];
-      absolute_delta += std::abs(static_cast<double>(dout_row[d] * out_row[d]));
     }
-    largest_delta = std::max(largest_delta, absolute_delta);
     for (int s = 0; s < c.S; ++s) {
       if (!Visible(b, t, s)) continue;
       const Real* k_row = Row(k, c.S, b, s, h);
       const Real* v_row = Row(v, c.S, b, s, h);
       const Real multiplier = Multiplier(b, h, t, s);
       const Real ds =
-          Round(p[static_cast<std::size_t>(s)] * (multiplier * Dot(dout_row, v_row) - delta[row]));
-      double absolute_dp = 0;
-      for (int d = 0; d < c.D; ++d) absolute_dp += std::abs(static_cast<double>(dout_row[d] * v_row[d]));
-      largest_ds = std::max(largest_ds, static_cast<double>(p[static_cast<std::size_t>(s)]) *
-                                            (static_cast<double>(multiplier) * absolute_dp + absolute_delta));
+          Stored(p[static_cast<std::size_t>(s)] * (multiplier * Dot(dout_row, v_row) - delta[row]));
       Real* dq_row = Row(dq, c.T, b, t, h);
       Real* dk_row = Row(dk, c.S, b, s, h);
       for (int d = 0; d < c.D; ++d) {

@@ -1,8 +1,8 @@
-// What every op test needs: a backend by parameter, buffers with guards around them, random inputs,
-// comparison with formulas in double precision and with what those give naively (yardstick.h), also for
-// gradients.
+// What every op test needs: a backend by parameter, buffers with guards around them, random inputs, and the
+// yardstick: errors beside those of the same formula evaluated naively (yardstick.h), also for gradients.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
+#include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
@@ -46,16 +47,10 @@ class OpTest : public ::testing::TestWithParam<OpParam<Case>> {
     naive_stores_bf16 = backend_->element_bytes() == 2;
   }
 
-  void TearDown() override {
-    for (const Block& block : blocks_) {
-      CheckGuards(block);
-      backend_->Free(block.memory);
-    }
-  }
+  void TearDown() override { Release(); }
 
   Backend& backend() { return *backend_; }
   const Case& shape() const { return std::get<1>(this->GetParam()); }
-  double tolerance() const { return std::get<0>(this->GetParam()).tolerance; }
 
   std::vector<float> Random(std::int64_t count, double deviation = 1, double mean = 0) {
     std::normal_distribution<double> normal(mean, deviation);
@@ -116,119 +111,78 @@ class OpTest : public ::testing::TestWithParam<OpParam<Case>> {
     return values;
   }
 
-  // Where a result is kept: Element buffers round to the compute type, floats do not.
-  enum class Kept { kElements, kFloats };
-  // What a value is the sum of: so many terms, the largest of this size (where they cancel, else 0).
-  struct Sum {
-    std::int64_t terms = 1;
-    double size = 0;
-  };
-  // The yardstick of the suite: the largest error is at most `factor` times that of the naive evaluation.
-  // Errors are not told apart below one rounding of the result and, in float32, the square root of as many
-  // roundings as there are terms (Higham & Mary 2019): the naive one may have been lucky.
-  static constexpr double kForward = 2, kGradient = 3;
+  // The yardstick of the suite, for every op, backend and case: the error of a tensor (root of the mean
+  // square over its values) is at most twice (gradients: three times) that of the same precision when the
+  // formula is written down naively (yardstick.h; the rule is FlashAttention's, Dao 2023, tests). Nothing is
+  // added to that: no floor, no unit of roundings. And no value stands out: the largest error is at most
+  // eight times the naive one's largest.
+  //
+  // The naive error of a few numbers is luck, and may be none at all. So Measure() draws numbers anew and
+  // compares again until every tensor has had kEnough values; then it is a property of the precision. Mean
+  // squares are, while the largest of heavy tails (of a softmax: one row errs much more than the others) may
+  // still differ threefold between two equally good evaluations; it is there to catch the single wrong value.
+  // What the naive evaluation does without any error over all that (a copy, a gradient that is 0) has to be
+  // exact here too.
+  static constexpr double kForward = 2, kGradient = 3, kOutlier = 8;
+  static constexpr std::int64_t kEnough = 256;
+
+  // Runs `round`, which draws numbers and calls ExpectAsGood() and ExpectGradient(), as often as that takes.
+  template <class Round>
+  void Measure(const Round& round) {
+    const auto enough = [&] {
+      return std::all_of(measured_.begin(), measured_.end(), [](const auto& entry) {
+        return entry.second.values == 0 || entry.second.values >= kEnough;
+      });
+    };
+    do {
+      round();
+      if (::testing::Test::HasFailure()) return;
+      Release();
+    } while (!enough());
+    for (const auto& [what, measured] : measured_) {
+      const double error = measured.error.MeanRoot(measured.values),
+                   naive = measured.naive.MeanRoot(measured.values);
+      EXPECT_TRUE(error <= measured.factor * naive)
+          << what << ": error " << error << " > " << measured.factor << " times the naive " << naive
+          << ", of " << measured.values << " values, at worst " << measured.where << "; seed " << TestSeed();
+      EXPECT_TRUE(measured.error.largest <= kOutlier * measured.naive.largest)
+          << what << ": largest error " << measured.error.largest << " > " << kOutlier << " times the naive "
+          << measured.naive.largest << ", of " << measured.values << " values, at " << measured.where
+          << "; seed " << TestSeed();
+    }
+  }
+
+  // In a round of Measure(): one more piece of the tensor `what`.
   void ExpectAsGood(const std::string& what, const std::vector<float>& actual,
                     const std::vector<double>& truth, const std::vector<float>& naive,
-                    Kept kept = Kept::kElements, double factor = kForward, Sum sum = {}) {
+                    double factor = kForward) {
     ASSERT_EQ(actual.size(), truth.size()) << what;
     ASSERT_EQ(actual.size(), naive.size()) << what;
-    if (actual.empty()) return;
-    double worst = -1, naive_worst = 0, largest = 0;
-    std::size_t at = 0;
+    Measured& measured = measured_[what];
+    measured.factor = factor;
+    measured.values += static_cast<std::int64_t>(actual.size());
     for (std::size_t i = 0; i < actual.size(); ++i) {
-      largest = std::max(largest, std::abs(truth[i]));
-      naive_worst = std::max(naive_worst, std::abs(naive[i] - truth[i]));
-      const double error = std::abs(actual[i] - truth[i]);
-      if (!(error <= worst)) {
-        worst = error;
-        at = i;
-        if (std::isnan(error)) break;
-      }
+      measured.naive.Add(Error(naive[i], truth[i]));
+      if (!measured.error.Add(Error(actual[i], truth[i]))) continue;
+      measured.where = fmt::format("[{}] of {}: {}, expected {}", i, actual.size(), actual[i], truth[i]);
+      ASSERT_FALSE(std::isnan(measured.error.largest)) << what << measured.where << "; seed " << TestSeed();
     }
-    const double rounding = kept == Kept::kElements && backend().element_bytes() == 2 ? 0x1p-9 : 0x1p-24;
-    const double floor =
-        (rounding + std::sqrt(static_cast<double>(sum.terms)) * 0x1p-24) * std::max(largest, sum.size);
-    const double allowed = factor * std::max(naive_worst, floor);
-    EXPECT_TRUE(worst <= allowed) << what << "[" << at << "] of " << actual.size() << ": " << actual[at]
-                                  << ", expected " << truth[at] << "; error " << worst << " > " << factor
-                                  << " times the naive " << naive_worst << "; seed " << TestSeed();
   }
 
-  // Compares gradient[i] with the exact slope of loss in x[i], and its error with that of the naive slope,
-  // for up to `samples` random i. loss: takes a vector of numbers of some type (yardstick.h), gives one
-  // number of that type. before: what the gradient was added to, or empty.
+  // The same for gradient[i] = before[i] + slope of loss in x[i], for every i. loss: takes a vector of
+  // numbers of some type (yardstick.h), gives one number of that type. before: what a gradient in floats was
+  // added to; empty: it was written, to Elements.
   template <class Loss>
   void ExpectGradient(const std::string& what, const std::vector<float>& gradient,
-                      const std::vector<float>& x, Loss loss, Kept kept = Kept::kElements,
-                      const std::vector<float>& before = {}, Sum sum = {}, int samples = 12) {
+                      const std::vector<float>& x, Loss loss, const std::vector<float>& before = {}) {
     ASSERT_EQ(gradient.size(), x.size()) << what;
-    if (x.empty()) return;
-    std::vector<float> actual, naive;
-    std::vector<double> truth;
-    std::vector<Dual<double>> exact_x = As<Dual<double>>(x);
-    std::vector<Dual<float>> naive_x = As<Dual<float>>(x);
-    std::string places;
-    for (int sample = 0; sample < samples; ++sample) {
-      const auto i = static_cast<std::size_t>(RandomInt(0, static_cast<std::int32_t>(x.size()) - 1));
-      exact_x[i].slope = 1;
-      naive_x[i].slope = 1;
-      actual.push_back(gradient[i]);
-      const float start = before.empty() ? 0.0f : before[i];
-      truth.push_back(start + loss(exact_x).slope);
-      const float slope = start + loss(naive_x).slope;
-      naive.push_back(kept == Kept::kElements ? Stored(slope) : slope);
-      exact_x[i].slope = 0;
-      naive_x[i].slope = 0;
-      places += (sample == 0 ? "" : " ") + std::to_string(i);
+    std::vector<double> truth = Slopes<double>(x, loss);
+    std::vector<float> naive = Slopes<float>(x, loss);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      naive[i] = before.empty() ? Stored(naive[i]) : before[i] + naive[i];
+      if (!before.empty()) truth[i] += before[i];
     }
-    SCOPED_TRACE("sampled indices: " + places);
-    ExpectAsGood(what + " slope", actual, truth, naive, kept, kGradient, sum);
-  }
-
-  // |actual - expected| <= tolerance * (scale + |expected|) everywhere. scale: size of the terms that were
-  // added up, where cancellation is expected. Prints the worst place.
-  void ExpectClose(const std::string& what, const std::vector<float>& actual,
-                   const std::vector<double>& expected, double scale = 1) {
-    ASSERT_EQ(actual.size(), expected.size()) << what;
-    double worst = -1;
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < actual.size(); ++i) {
-      const double error = Error(actual[i], expected[i], scale);
-      if (!(error <= worst)) {
-        worst = error;
-        at = i;
-        if (std::isnan(error)) break;
-      }
-    }
-    if (actual.empty()) return;
-    EXPECT_TRUE(worst <= tolerance())
-        << what << "[" << at << "] of " << actual.size() << ": " << actual[at] << ", expected "
-        << expected[at] << "; error " << worst << " > " << tolerance() << "; seed " << TestSeed();
-  }
-
-  // Compares gradient[i] with the slope of loss in x[i] for up to `samples` random i.
-  void ExpectSlopes(const std::string& what, const std::vector<float>& gradient, std::vector<double>& x,
-                    const std::function<double()>& loss, double scale = 1, int samples = 24) {
-    ASSERT_EQ(gradient.size(), x.size()) << what;
-    if (x.empty()) return;
-    std::vector<float> actual;
-    std::vector<double> expected;
-    std::string places;
-    for (int sample = 0; sample < samples; ++sample) {
-      const auto i = static_cast<std::size_t>(RandomInt(0, static_cast<std::int32_t>(x.size()) - 1));
-      constexpr double kStep = 1e-4;
-      const double before = x[i];
-      x[i] = before + kStep;
-      const double above = loss();
-      x[i] = before - kStep;
-      const double below = loss();
-      x[i] = before;
-      actual.push_back(gradient[i]);
-      expected.push_back((above - below) / (2 * kStep));
-      places += (sample == 0 ? "" : " ") + std::to_string(i);
-    }
-    SCOPED_TRACE("sampled indices: " + places);
-    ExpectClose(what + " slope", actual, expected, scale);
+    ExpectAsGood(what, gradient, truth, naive, kGradient);
   }
 
   void ExpectSameBits(const std::string& what, const std::vector<float>& a, const std::vector<float>& b) {
@@ -247,9 +201,36 @@ class OpTest : public ::testing::TestWithParam<OpParam<Case>> {
     std::int64_t count;
   };
 
-  static double Error(double actual, double expected, double scale) {
-    if (std::isinf(expected)) return actual == expected ? 0 : std::nan("");
-    return std::abs(actual - expected) / (scale + std::abs(expected));
+  struct Errors {
+    double squares = 0, largest = 0;
+    bool Add(double error) {  // whether it is the largest, which a NaN is
+      squares += error * error;
+      if (error <= largest) return false;
+      largest = error;
+      return true;
+    }
+    double MeanRoot(std::int64_t count) const {
+      return count == 0 ? 0 : std::sqrt(squares / static_cast<double>(count));
+    }
+  };
+  struct Measured {
+    std::int64_t values = 0;
+    double factor = 0;
+    Errors error, naive;
+    std::string where;  // the largest error is
+  };
+
+  static double Error(double actual, double truth) {
+    return actual == truth ? 0 : std::abs(actual - truth);  // infinities are equal, NaN is equal to nothing
+  }
+
+  // Checks the guards of all buffers and frees them.
+  void Release() {
+    for (const Block& block : blocks_) {
+      CheckGuards(block);
+      backend_->Free(block.memory);
+    }
+    blocks_.clear();
   }
 
   void* New(typename Block::Kind kind, std::int64_t count, std::size_t size) {
@@ -303,19 +284,12 @@ class OpTest : public ::testing::TestWithParam<OpParam<Case>> {
 
   std::unique_ptr<Backend> backend_;
   std::vector<Block> blocks_;
+  std::map<std::string, Measured> measured_;  // tensors of this test
   std::mt19937_64 random_{TestSeed()};
 };
 
 inline std::vector<double> ToDouble(const std::vector<float>& values) {
   return {values.begin(), values.end()};
-}
-
-// sum_i weights[i] * x[i]: the random loss whose slopes are gradients. An unweighted sum would hide wrong
-// softmax gradients.
-inline double WeightedSum(const std::vector<float>& weights, const std::vector<double>& x) {
-  double sum = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) sum += static_cast<double>(weights[i]) * x[i];
-  return sum;
 }
 
 template <class Case>
@@ -325,11 +299,10 @@ std::string OpTestName(const ::testing::TestParamInfo<OpParam<Case>>& info) {
 
 }  // namespace headsweep::testing
 
-// Runs a suite with the given cases (a braced list of Case) on the given backends, or on every backend.
-#define HEADSWEEP_OP_SUITE_ON(backends, Suite, Case, ...)                                                    \
-  INSTANTIATE_TEST_SUITE_P(                                                                                  \
-      Ops, Suite,                                                                                            \
-      ::testing::Combine(::testing::ValuesIn(backends), ::testing::ValuesIn(std::vector<Case> __VA_ARGS__)), \
-      ::headsweep::testing::OpTestName<Case>)
-#define HEADSWEEP_OP_SUITE(Suite, Case, ...) \
-  HEADSWEEP_OP_SUITE_ON(::headsweep::testing::Backends(), Suite, Case, __VA_ARGS__)
+// Runs a suite with the given cases (a braced list of Case) on every backend.
+#define HEADSWEEP_OP_SUITE(Suite, Case, ...) HEADSWEEP_OP_SUITE_AS(Ops, Suite, Case, __VA_ARGS__)
+#define HEADSWEEP_OP_SUITE_AS(Prefix, Suite, Case, ...)                                              \
+  INSTANTIATE_TEST_SUITE_P(Prefix, Suite,                                                            \
+                           ::testing::Combine(::testing::ValuesIn(::headsweep::testing::Backends()), \
+                                              ::testing::ValuesIn(std::vector<Case> __VA_ARGS__)),   \
+                           ::headsweep::testing::OpTestName<Case>)

@@ -42,32 +42,34 @@ struct AdamWFormula {
 };
 
 TEST_P(OptimizerTest, AdamWMatchesTheFormulaOverThreeSteps) {
-  const std::int64_t count = shape().count;
-  const std::vector<float> start = Random(count);
-  float *master = InFloats(start), *m = InFloats(std::vector<float>(start.size(), 0.0f));
-  float* v = InFloats(std::vector<float>(start.size(), 0.0f));
-  const float* scale = InFloats({0.5f});
-  Element* weights = Out(count);
-  constexpr int kSteps = 3;
-  AdamWFormula<double> truth(start);
-  AdamWFormula<float> naive(start);
-  Backend::AdamW adam;
-  constexpr float kRate = 0.01f;
-  adam.beta2 = 0.98f;
-  adam.weight_decay = 0.1f;
-  for (int step = 1; step <= kSteps; ++step) {
-    const std::vector<float> gradient = Random(count);
-    backend().AdamWUpdate(adam, RatesOf(adam, kRate, step), master, weights, m, v, InFloats(gradient), scale,
-                          count);
-    truth.Step(adam, kRate, step, gradient, 0.5);
-    naive.Step(adam, kRate, step, gradient, 0.5);
-  }
-  ExpectAsGood("master", Read(master, count), truth.w, naive.w, Kept::kFloats, kForward, {3 * kSteps});
-  ExpectAsGood("m", Read(m, count), truth.m, naive.m, Kept::kFloats, kForward, {3 * kSteps});
-  ExpectAsGood("v", Read(v, count), truth.v, naive.v, Kept::kFloats, kForward, {3 * kSteps});
-  std::vector<float> rounded = Read(master, count);
-  In(rounded);  // rounds as the backend does
-  ExpectSameBits("weights", rounded, Read(weights, count));
+  Measure([&] {
+    const std::int64_t count = shape().count;
+    const std::vector<float> start = Random(count);
+    float *master = InFloats(start), *m = InFloats(std::vector<float>(start.size(), 0.0f));
+    float* v = InFloats(std::vector<float>(start.size(), 0.0f));
+    const float* scale = InFloats({0.5f});
+    Element* weights = Out(count);
+    constexpr int kSteps = 3;
+    AdamWFormula<double> truth(start);
+    AdamWFormula<float> naive(start);
+    Backend::AdamW adam;
+    constexpr float kRate = 0.01f;
+    adam.beta2 = 0.98f;
+    adam.weight_decay = 0.1f;
+    for (int step = 1; step <= kSteps; ++step) {
+      const std::vector<float> gradient = Random(count);
+      backend().AdamWUpdate(adam, RatesOf(adam, kRate, step), master, weights, m, v, InFloats(gradient),
+                            scale, count);
+      truth.Step(adam, kRate, step, gradient, 0.5);
+      naive.Step(adam, kRate, step, gradient, 0.5);
+    }
+    ExpectAsGood("master", Read(master, count), truth.w, naive.w);
+    ExpectAsGood("m", Read(m, count), truth.m, naive.m);
+    ExpectAsGood("v", Read(v, count), truth.v, naive.v);
+    std::vector<float> rounded = Read(master, count);
+    In(rounded);  // rounds as the backend does
+    ExpectSameBits("weights", rounded, Read(weights, count));
+  });
 }
 
 TEST_P(OptimizerTest, AdamWWithoutScaleUsesTheGradientAsItIs) {
@@ -99,33 +101,35 @@ TEST_P(OptimizerTest, ANaNScaleChangesNothing) {
 }
 
 TEST_P(OptimizerTest, SumsMatchAndRepeat) {
-  const std::int64_t count = shape().count;
-  const std::vector<float> x = Random(count, 3, 0.5);
-  double sum = 0, squares = 0;
-  float naive_sum = 0, naive_squares = 0;
-  for (const float value : x) {
-    sum += value;
-    squares += static_cast<double>(value) * value;
-    naive_sum += value;
-    naive_squares += value * value;
-  }
-  const float* in = InFloats(x);
-  float* results = OutFloats(4);
-  backend().Sum(in, count, results);
-  backend().SumOfSquares(in, count, results + 1);
-  backend().Sum(in, count, results + 2);
-  backend().SumOfSquares(in, count, results + 3);
-  const std::vector<float> values = Read(results, 4);
-  ExpectAsGood("sum", {values[0]}, {sum}, {naive_sum}, Kept::kFloats);
-  ExpectAsGood("sum of squares", {values[1]}, {squares}, {naive_squares}, Kept::kFloats);
-  ExpectSameBits("again", {values[0], values[1]}, {values[2], values[3]});
+  Measure([&] {
+    const std::int64_t count = shape().count;
+    const std::vector<float> x = Random(count, 3, 0.5);
+    double sum = 0, squares = 0;
+    float naive_sum = 0, naive_squares = 0;
+    for (const float value : x) {
+      sum += value;
+      squares += static_cast<double>(value) * value;
+      naive_sum += value;
+      naive_squares += value * value;
+    }
+    const float* in = InFloats(x);
+    float* results = OutFloats(4);
+    backend().Sum(in, count, results);
+    backend().SumOfSquares(in, count, results + 1);
+    backend().Sum(in, count, results + 2);
+    backend().SumOfSquares(in, count, results + 3);
+    const std::vector<float> values = Read(results, 4);
+    ExpectAsGood("sum", {values[0]}, {sum}, {naive_sum});
+    ExpectAsGood("sum of squares", {values[1]}, {squares}, {naive_squares});
+    ExpectSameBits("again", {values[0], values[1]}, {values[2], values[3]});
+  });
 }
 
 HEADSWEEP_OP_SUITE(OptimizerTest, CountCase, {{0}, {1}, {33}, {130}, {50021}});
 
 struct ClipCase {
   float sum_of_squares, max_norm;
-  double norm, scale;
+  float norm, scale;
 };
 std::ostream& operator<<(std::ostream& out, const ClipCase& c) {
   return out << "sum of squares " << c.sum_of_squares << ", at most " << c.max_norm;
@@ -136,12 +140,29 @@ class ClipTest : public OpTest<ClipCase> {};
 TEST_P(ClipTest, ScaleBringsTheNormDownToTheMaximum) {
   float *norm = OutFloats(1), *scale = InFloats({0.25f});
   backend().ClipScale(InFloats({shape().sum_of_squares}), shape().max_norm, norm, scale);
-  ExpectAsGood("norm", Read(norm, 1), {shape().norm}, {static_cast<float>(shape().norm)}, Kept::kFloats);
-  ExpectAsGood("scale", Read(scale, 1), {shape().scale}, {static_cast<float>(shape().scale)}, Kept::kFloats);
+  ExpectSameBits("norm", Read(norm, 1), {shape().norm});
+  ExpectSameBits("scale", Read(scale, 1), {shape().scale});
 }
 
 HEADSWEEP_OP_SUITE(ClipTest, ClipCase,
                    {{4, 1, 2, 0.5}, {4, 3, 2, 1}, {4, 0, 2, 1}, {0, 1, 0, 1}, {4, 2, 2, 1}});
+
+TEST_P(ClipTest, OfRandomSumsIsTheFormula) {
+  Measure([&] {
+    const float sum = std::abs(Random(1, 100)[0]), max_norm = 0.5f * shape().max_norm;
+    float *norm = OutFloats(1), *scale = InFloats({1.0f});
+    backend().ClipScale(InFloats({sum}), max_norm, norm, scale);
+    const auto formula = [&](auto s) {
+      using Real = decltype(s);
+      const Real n = std::sqrt(s), most = static_cast<Real>(max_norm);
+      return std::vector<Real>{n, most <= 0 || n <= most ? 1 : most / n};
+    };
+    const std::vector<double> truth = formula(static_cast<double>(sum));
+    const std::vector<float> naive = formula(sum);
+    ExpectAsGood("norm", Read(norm, 1), {truth[0]}, {naive[0]});
+    ExpectAsGood("scale", Read(scale, 1), {truth[1]}, {naive[1]});
+  });
+}
 
 class ClipNaNTest : public OpTest<CountCase> {};
 
@@ -171,41 +192,42 @@ std::ostream& operator<<(std::ostream& out, const ImportanceCase& c) {
 class HeadImportanceTest : public OpTest<ImportanceCase> {};
 
 TEST_P(HeadImportanceTest, EverySumMatchesAccumulatesAndMayBeLeftOut) {
-  const auto& [B, H, T] = shape();
-  constexpr float kScale = -1.5f;
-  const auto heads = static_cast<std::size_t>(H);
-  const std::vector<float> delta = Random(static_cast<std::int64_t>(B) * H * T), before = Random(H);
-  const auto formula = [&](auto zero) {
-    using Real = decltype(zero);
-    std::vector<std::vector<Real>> sums(4, As<Real>(before));
-    for (int b = 0; b < B; ++b) {
-      for (std::size_t h = 0; h < heads; ++h) {
-        Real sum = 0;
-        for (int t = 0; t < T; ++t) {
-          const Real value =
-              static_cast<Real>(kScale) *
-              static_cast<Real>(
-                  delta[(static_cast<std::size_t>(b) * heads + h) * static_cast<std::size_t>(T) +
-                        static_cast<std::size_t>(t)]);
-          sum += value;
-          sums[1][h] += std::abs(value);
+  Measure([&] {
+    const auto& [B, H, T] = shape();
+    constexpr float kScale = -1.5f;
+    const auto heads = static_cast<std::size_t>(H);
+    const std::vector<float> delta = Random(static_cast<std::int64_t>(B) * H * T), before = Random(H);
+    const auto formula = [&](auto zero) {
+      using Real = decltype(zero);
+      std::vector<std::vector<Real>> sums(4, As<Real>(before));
+      for (int b = 0; b < B; ++b) {
+        for (std::size_t h = 0; h < heads; ++h) {
+          Real sum = 0;
+          for (int t = 0; t < T; ++t) {
+            const Real value =
+                static_cast<Real>(kScale) *
+                static_cast<Real>(
+                    delta[(static_cast<std::size_t>(b) * heads + h) * static_cast<std::size_t>(T) +
+                          static_cast<std::size_t>(t)]);
+            sum += value;
+            sums[1][h] += std::abs(value);
+          }
+          sums[0][h] += std::abs(sum);
+          sums[2][h] += sum * sum;
+          sums[3][h] += sum;
         }
-        sums[0][h] += std::abs(sum);
-        sums[2][h] += sum * sum;
-        sums[3][h] += sum;
       }
-    }
-    return sums;
-  };
-  const auto truth = formula(0.0);
-  const auto naive = formula(0.0f);
-  const float* in = InFloats(delta);
-  float* sums[4] = {InFloats(before), InFloats(before), InFloats(before), InFloats(before)};
-  backend().HeadImportance(in, B, H, T, kScale, sums[0], sums[1], sums[2], sums[3]);
-  const char* const names[4] = {"per_example", "per_token", "squares", "gate_gradient"};
-  for (std::size_t i = 0; i < 4; ++i)
-    ExpectAsGood(names[i], Read(sums[i], H), truth[i], naive[i], Kept::kFloats);
-  backend().HeadImportance(in, B, H, T, kScale, nullptr, nullptr, nullptr, nullptr);
+      return sums;
+    };
+    const auto truth = formula(0.0);
+    const auto naive = formula(0.0f);
+    const float* in = InFloats(delta);
+    float* sums[4] = {InFloats(before), InFloats(before), InFloats(before), InFloats(before)};
+    backend().HeadImportance(in, B, H, T, kScale, sums[0], sums[1], sums[2], sums[3]);
+    const char* const names[4] = {"per_example", "per_token", "squares", "gate_gradient"};
+    for (std::size_t i = 0; i < 4; ++i) ExpectAsGood(names[i], Read(sums[i], H), truth[i], naive[i]);
+    backend().HeadImportance(in, B, H, T, kScale, nullptr, nullptr, nullptr, nullptr);
+  });
 }
 
 HEADSWEEP_OP_SUITE(HeadImportanceTest, ImportanceCase,
