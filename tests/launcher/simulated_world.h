@@ -20,6 +20,8 @@
 
 #include "launcher/core.h"
 #include "launcher/failure_policy.h"
+#include "tests/launcher/event_text.h"
+#include "tests/launcher/schedule.h"
 #include "trainer/control_protocol.h"
 
 namespace headsweep::testing {
@@ -27,47 +29,6 @@ namespace headsweep::testing {
 struct Violation : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-// What the simulation must catch: each is one way to build the coordinator or the agents wrong.
-enum class Mutant {
-  kNone,
-  kNoFencing,         // a message counts for the stage's latest attempt, whichever attempt sent it
-  kActBeforeSync,     // commands are carried out before their records are on the disk
-  kLostIsNotDead,     // a silent node is called lost while its trainers still run, and joins again
-  kGangEndsWithOne,   // the end of one process of a gang is reported as the end of the attempt
-  kReportBeforeSeal,  // a trainer says "finished" before its result is on the disk
-  kEndSaidOnce,       // an agent that is told to kill what is over does not say again that it is
-  kForgetJournal,     // the coordinator starts from the results alone
-};
-
-// What is decided by chance: the plan and the nodes by `world`, then each hostile step by a seed of its own,
-// so that a step can be left out without changing what the others do.
-struct Schedule {
-  std::uint64_t world = 0;
-  std::vector<std::uint64_t> steps;
-};
-
-// SplitMix64 (Steele, Lea & Flood 2014): good enough here, and made in no time for each step.
-class Chance {
- public:
-  explicit Chance(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t Next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-inline Schedule RandomSchedule(std::uint64_t seed, int hostile_steps) {
-  Schedule schedule{seed, {}};
-  Chance chance(~seed);
-  for (int i = 0; i < hostile_steps; ++i) schedule.steps.push_back(chance.Next());
-  return schedule;
-}
 
 class SimulatedWorld {
  public:
@@ -171,7 +132,7 @@ class SimulatedWorld {
 
   void Tell(const Event& event) {
     if (ended_) return;
-    if (trace_) std::visit([this](const auto& e) { Show(e); }, event);
+    if (trace_) Trace("at {:.2f}: {}", now_, std::visit([](const auto& e) { return DescribeEvent(e); }, event));
     const std::vector<Command> commands = core_->Handle(event, now_);
     core_->CheckInvariants();
     if (mutant_ == Mutant::kActBeforeSync && !CarryOut(commands)) return Crash();
@@ -526,33 +487,6 @@ class SimulatedWorld {
   const StageSpec& Spec(const StageId& id) const {
     return *std::find_if(plan_.begin(), plan_.end(), [&](const StageSpec& s) { return s.id == id; });
   }
-
-  void Show(const NodeJoined& e) const { Trace("node {} joins with {} slots", e.node.value(), e.slots); }
-  void Show(const NoSlots& e) const { Trace("no node has a slot: {}", e.reason); }
-  void Show(const NodeLost& e) const { Trace("node {} is lost", e.node.value()); }
-  void Show(const AttemptProgressed& e) const {
-    Trace("{} attempt {} is at step {}", e.stage.value(), e.attempt.value(), e.step);
-  }
-  void Show(const AttemptCheckpointed& e) const {
-    Trace("{} attempt {} has a checkpoint of step {}", e.stage.value(), e.attempt.value(), e.step);
-  }
-  void Show(const AttemptEvaluated& e) const {
-    Trace("{} attempt {} has the value {} at step {}", e.stage.value(), e.attempt.value(), e.value, e.step);
-  }
-  void Show(const AttemptEnded& e) const {
-    Trace("{} attempt {} ended: {} {}", e.stage.value(), e.attempt.value(), e.outcome, e.cause);
-  }
-  void Show(const StopRequested&) const { Trace("stop is asked for"); }
-  void Show(const TimeLimit& e) const { Trace("the allocation ends in {:.2f}", e.seconds_left); }
-  void Show(const PauseRequested& e) const {
-    Trace("{} is asked for", e.paused ? "a pause" : "the end of a pause");
-  }
-  void Show(const RetryRequested&) const { Trace("retries are asked for"); }
-  void Show(const ClaimAnswered&) const {}
-  void Show(const HeardOf&) const {}
-  void Show(const LeftBehind&) const {}
-  void Show(const LeaseLost&) const {}
-  void Show(const Tick&) const { Trace("tick at {:.2f}", now_); }
 
   template <class... Args>
   void Trace(fmt::format_string<Args...> format, Args&&... args) const {
