@@ -15,7 +15,7 @@
 // it only if it should be done before that, and at most as many do as there are slots.
 //
 // Memory. Trials share a device (two slots of one GPU, or the slots of a CPU node) as far as its memory goes: what each is
-// estimated to need, or what trials of the same estimate have been measured to need. One that runs out of memory in company is
+// estimated to need, or what stages of the same kind and estimate have been measured to need. One that runs out of memory in company is
 // tried again with a device of its own; one that was alone gets smaller micro-batches.
 //
 // Several launchers on one sweep (CorePolicy::shared; LEASES.md). Each has a core of its own. Before a stage is started, its
@@ -305,7 +305,7 @@ class Core {
   int passed_by_ = 0;                // how many were started meanwhile
   bool told_short_of_memory_ = false;
   std::optional<std::uint64_t> short_of_memory_since_;  // nothing more fits, unless the pool has changed since
-  std::map<std::int64_t, std::int64_t> measured_memory_;  // of stages with that estimate: the most that one has taken
+  std::map<std::pair<std::string, std::int64_t>, std::int64_t> measured_memory_;  // (kind, estimate) -> the most that one has taken
   std::int64_t memory_underestimate_ = 0;  // the most that a measured one was above its estimate
   std::map<std::string, std::vector<int>> common_failures_;  // signature -> failed stages
   std::map<SlotId, std::set<int>> strikes_;                  // slot -> stages that failed there since the last success

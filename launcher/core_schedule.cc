@@ -183,10 +183,10 @@ double Core::WaitFor(int stage) const {
 
 std::int64_t Core::MemoryOf(int stage) const {
   if (At(stage).alone) return SlotPool::kWholeDevice;
-  const std::int64_t estimate = plan_[static_cast<std::size_t>(stage)].memory;
-  if (estimate == 0) return 0;
-  const auto measured = measured_memory_.find(estimate);
-  return measured != measured_memory_.end() ? measured->second : estimate + memory_underestimate_;
+  const StageSpec& spec = plan_[static_cast<std::size_t>(stage)];
+  if (spec.memory == 0) return 0;
+  const auto measured = measured_memory_.find({spec.kind, spec.memory});
+  return measured != measured_memory_.end() ? measured->second : spec.memory + memory_underestimate_;
 }
 
 void Core::TellShortOfMemory(int stage) {
@@ -199,7 +199,7 @@ void Core::TellShortOfMemory(int stage) {
 
 void Core::LearnMemory(const StageSpec& spec, std::int64_t measured) {
   if (spec.memory == 0 || measured <= 0) return;
-  std::int64_t& most = measured_memory_[spec.memory];
+  std::int64_t& most = measured_memory_[{spec.kind, spec.memory}];
   most = std::max(most, measured);
   memory_underestimate_ = std::max(memory_underestimate_, measured - spec.memory);
 }

@@ -23,7 +23,8 @@ struct StageCost {
   std::int64_t parameters = 0;    // of the (unpruned) model
   double flops_per_step = 0;      // train: one optimiser step; prune: one point of the curve
   double flops = 0;               // the whole stage: steps and evaluations, or scoring and the curve
-  std::int64_t memory_bytes = 0;  // of one process: parameters, gradients, Adam, activations of a micro-batch
+  std::int64_t memory_bytes = 0;  // of one process on its device (cpu: all of it): parameters, gradients, Adam, activations of a
+                                  // micro-batch
   std::int64_t checkpoint_bytes = 0;  // on disk: weights and, of a train stage, both moments
   double seconds = 0;                 // flops / (flops_per_second * devices)
 };

@@ -7,6 +7,7 @@
 
 #include "cluster/base/errors.h"
 #include "cluster/base/memory.h"
+#include "sweeps/cost.h"
 #include "tests/support/corpora.h"
 #include "tests/trainer/training_support.h"
 #include "trainer/control_protocol.h"
@@ -192,6 +193,29 @@ TEST_F(Training, DivergenceIsAResult) {
   EXPECT_FALSE(std::isfinite(result.tables.steps.back().loss) &&
                std::isfinite(result.tables.steps.back().gradient_norm));
   EXPECT_EQ(outcome.summary.digest, Undisturbed(config).digest);
+}
+
+// The launcher packs trials by the plan's estimate before anything is measured.
+TEST_F(Training, ThePlansMemoryIsWhatTheTrainerWillTake) {
+  const auto backend = MakeBackend({"cpu", 1});
+  for (const auto& [embed, layers, batch, devices] : {std::tuple(512, 4, 32, 1), std::tuple(128, 2, 64, 1), std::tuple(256, 6, 16, 2)}) {
+    StageConfig config = SmallStage();
+    config.model.layers = layers;
+    config.model.embed = embed;
+    config.model.head_size = 32;
+    config.model.feed_forward = 4 * embed;
+    config.model.heads.assign(static_cast<std::size_t>(layers), embed / 32);
+    config.task.length = 64;
+    config.train.batch = batch;
+    config.train.micro_batch = 0;
+    config.run.devices = devices;
+    config.run.shard_optimizer = devices > 1;
+    const ModelShape shape = MakeModelShape(config, corpus_.vocabulary);
+    config.task.vocabulary = shape.vocabulary;
+    const auto taken =
+        static_cast<double>(TrainingBytes(*backend, shape, MicroBatch(config.train, devices), devices) + (40 << 20));
+    EXPECT_NEAR(static_cast<double>(EstimateCost(config, {}).memory_bytes) / taken, 1, 0.1) << embed << " " << devices;
+  }
 }
 
 TEST_F(Training, AForeignCheckpointIsRefused) {
