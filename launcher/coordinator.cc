@@ -478,6 +478,7 @@ struct Coordinator::Impl : std::enable_shared_from_this<Coordinator::Impl> {
     view.busy_slots = core.busy_slots();
     view.paused = core.paused();
     view.stopping = core.stopping();
+    view.short_of_memory = core.short_of_memory();
     for (const auto& [stage, last] : last_progress) {
       const StageStatus& status = core.status(stage);
       if (status.state != StageState::kRunning || last.attempt != status.attempt.value()) continue;

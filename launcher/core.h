@@ -171,6 +171,7 @@ class Core {
   bool paused() const { return paused_; }
   bool stopping() const { return stop_requested_; }  // the next StopRequested kills
   int slots() const { return pool_.usable(); }
+  bool short_of_memory() const { return short_of_memory_since_ == pool_.changes(); }  // slots are free, but nothing fits in
   int busy_slots() const;
   double longest_chain_left() const;  // slot time in FLOPs per slot, of the stages that run or are ready
   void CheckInvariants() const;     // aborts on a violation; called by tests after every event

@@ -34,6 +34,7 @@ LiveView Combine(const std::vector<LiveView>& views) {
     all.busy_slots += view.busy_slots;
     all.paused &= view.paused;
     all.stopping |= view.stopping;
+    all.short_of_memory |= view.short_of_memory;
     all.running.insert(all.running.end(), view.running.begin(), view.running.end());
   }
   if (speed > 0) all.seconds_left = 1 / speed;
@@ -56,6 +57,7 @@ void WriteLiveView(FileSystem& files, const std::string& path, const LiveView& v
       {"busy_slots", view.busy_slots},
       {"paused", view.paused},
       {"stopping", view.stopping},
+      {"short_of_memory", view.short_of_memory},
       {"running", nlohmann::json::array()}};
   for (const LiveTrial& trial : view.running) {
     json["running"].push_back({{"stage", trial.stage},
@@ -90,6 +92,7 @@ std::optional<LiveView> ReadLiveView(const FileSystem& files, const std::string&
   view.busy_slots = static_cast<int>(message::Integer(json, "busy_slots"));
   view.paused = message::Flag(json, "paused");
   view.stopping = message::Flag(json, "stopping");
+  view.short_of_memory = message::Flag(json, "short_of_memory");
   const auto running = json.find("running");
   if (running == json.end() || !running->is_array()) return view;
   for (const nlohmann::json& trial : *running) {

@@ -7,6 +7,7 @@
 //   line         "12/70 stages, 3 running, 41 %, ETA 2m10s"
 //   seconds_left number or null
 //   slots, busy_slots, paused, stopping
+//   short_of_memory  slots are free, but the devices have no memory left for what waits
 //   running      [{stage, attempt, phase, step, steps, loss, tokens_per_second}]
 #pragma once
 
@@ -33,7 +34,7 @@ struct LiveView {
   std::string line;
   std::optional<double> seconds_left;
   int slots = 0, busy_slots = 0;
-  bool paused = false, stopping = false;
+  bool paused = false, stopping = false, short_of_memory = false;
   std::vector<LiveTrial> running;
 
   const LiveTrial* Find(const std::string& stage, int attempt) const;

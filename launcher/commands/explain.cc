@@ -47,6 +47,11 @@ std::string Why(const SweepState& state, const std::optional<LiveView>& live, co
       return fmt::format(
           "Its last attempt failed, and it is tried again after {:.0f} s, or when a slot is free.",
           BackoffSeconds(state.core.status(StageId(id)).failures));
+    if (live && live->short_of_memory)
+      return fmt::format(
+          "It waits for memory: {} of {} slots are busy, and their trials leave too little of it for one more. Smaller "
+          "micro-batches need less (train.micro_batch), and `headsweep expand` shows how much.",
+          live->busy_slots, live->slots);
     return fmt::format(
         "It waits for a free slot: {} of {} are busy. Longer stages, and stages whose parent has just "
         "finished, go first; {} are ready.",

@@ -116,7 +116,7 @@ SubCommand MakeStatusCommand() {
           "outcome, cause,\n"
           "                message, charged}; missing if it was never started; times in unix seconds, 0 = not yet,\n"
           "                progress: {phase, step, steps, loss, tokens_per_second}; while it runs}]\n"
-          "  live        {time, fraction, seconds_left, slots, busy_slots, paused}; while a launcher runs\n\n"
+          "  live        {time, fraction, seconds_left, slots, busy_slots, paused, short_of_memory}; while a launcher runs\n\n"
           "examples\n"
           "  headsweep status\n"
           "  headsweep status my-first-sweep --all\n"

@@ -87,7 +87,8 @@ nlohmann::json StatusJson(const SweepState& state, const Workspace& workspace,
         {"seconds_left", live->seconds_left ? nlohmann::json(*live->seconds_left) : nlohmann::json()},
         {"slots", live->slots},
         {"busy_slots", live->busy_slots},
-        {"paused", live->paused}};
+        {"paused", live->paused},
+        {"short_of_memory", live->short_of_memory}};
   }
   for (const PlanStage& stage : state.planned.plan.stages)
     json["stages"].push_back(StageJson(state, live, stage));

@@ -31,8 +31,9 @@ std::string Page(const SweepState& state, const std::optional<LiveView>& live,
                  const std::vector<SubmissionView>& submissions) {
   std::string page = fmt::format("{}: {}", state.name, WordOf(state, submissions));
   if (live) {
-    page += fmt::format("{}\n[{}] {}\nslots {} of {} busy\n", live->paused ? " (paused)" : "",
-                        Bar(live->fraction, 40), live->line, live->busy_slots, live->slots);
+    page += fmt::format("{}\n[{}] {}\nslots {} of {} busy{}\n", live->paused ? " (paused)" : "",
+                        Bar(live->fraction, 40), live->line, live->busy_slots, live->slots,
+                        live->short_of_memory ? "; no memory for more at once" : "");
   } else {
     page += "\n";
   }

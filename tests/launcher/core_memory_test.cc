@@ -23,7 +23,9 @@ TEST(CoreMemory, StartsNoMoreThanADeviceHolds) {
   core.Join(0, 3, {10});
   EXPECT_EQ(core.started(), "a.1@0:0 b.1@0:1");
   EXPECT_THAT(core.notices(), HasSubstr("memory"));
+  EXPECT_TRUE(core.core().short_of_memory());
   core.Finish("b", 1);
+  EXPECT_FALSE(core.core().short_of_memory());
   EXPECT_EQ(core.started(), "a.1@0:0 b.1@0:1 c.1@0:1");
 }
 

@@ -102,7 +102,13 @@ TEST_F(SessionTest, EveryStageRunsOnceAndRunningAgainRunsNothing) {
 
 TEST_F(SessionTest, TrialsRunOneAfterAnotherWhereMemoryHoldsNoTwo) {
   Set("HEADSWEEP_MEMORY_LIMIT", "1000");
-  const Finished run = Run();
+  Set("FAKE_GATE", temp_ / "gate");
+  const auto program = StartRun();
+  ASSERT_TRUE(WaitForEvent("step-1", 1));
+  const std::string ready = StageInState("ready");
+  EXPECT_TRUE(WaitUntil([&] { return Command({"explain", ready}).output.find("waits for memory: 1 of 2") != std::string::npos; }));
+  std::ofstream(temp_ / "gate").close();
+  const Finished run = program->Wait();
   EXPECT_EQ(run.code, 0) << run.output;
   EXPECT_NE(run.output.find("memory, not slots, limits how many trials run at once: 1 of 2 slots"), std::string::npos)
       << run.output;
