@@ -104,7 +104,7 @@ fi
 
 probe=$("${ours[@]}" "$bin/headsweep-trainer" --probe 2>&1)
 if ! grep -q '"devices":\[{' <<<"$probe"; then
-  echo "gpu_check.sh: no usable GPU: $(sed -n 's/.*"problem":{"code":"[^"]*","message":"\(.*\)","remedy":"\(.*\)"}}.*/\1; \2/p' <<<"$probe")" >&2
+  echo "gpu_check.sh: no usable GPU: $(sed -n 's/.*"problem":{"code":"[^"]*","message":"\(.*\)","remedy":"\(.*\)"}}.*/\1; \2/;T;s/\\"/"/g;p' <<<"$probe")" >&2
   echo "$probe" >&2
   exit 3
 fi

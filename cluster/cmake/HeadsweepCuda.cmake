@@ -5,10 +5,9 @@
 #   HEADSWEEP_CUDA_ARCHITECTURES   "80;90;100": machine code for each, and PTX of the last for what comes later. "": the GPUs of
 #                                  this machine, or else 80, whose PTX every later GPU can run (compiled when first started).
 #
-# Places: CMAKE_CUDA_COMPILER or CUDACXX; PATH; $CUDA_HOME, $CUDA_PATH, $CUDA_ROOT (environment modules); /usr/local/cuda,
-# /opt/cuda; Debian's nvidia-cuda-toolkit in /usr; and pip's wheels (nvidia-cublas-cu12, nvidia-nccl-cu12, …) in python3's
-# site-packages/nvidia. cuBLASLt and NCCL are loaded when a trainer first uses them, so a build with CUDA needs no CUDA library
-# to start, and trains on CPUs where there is none.
+# Where all of it is looked for: HeadsweepCudaPlaces.cmake. cuBLASLt and NCCL are loaded when a trainer first uses them, so a
+# build with CUDA needs no CUDA library to start, and trains on CPUs where there is none.
+include(HeadsweepCudaPlaces)
 set(HEADSWEEP_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (if CUDA is found), ON or OFF")
 set_property(CACHE HEADSWEEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(HEADSWEEP_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures, \"80;90;100\"; empty: this machine's GPUs, or else 80")
@@ -23,22 +22,6 @@ macro(headsweep_without_cuda REASON)
                         "CUDA: the CPU backend builds everywhere.")
   endif()
 endmacro()
-
-# Folders that hold NVIDIA's wheels: site-packages/nvidia/<library>.
-function(headsweep_find_wheels RESULT)
-  find_program(HEADSWEEP_PYTHON python3)
-  mark_as_advanced(HEADSWEEP_PYTHON)
-  set(wheels "")
-  if(HEADSWEEP_PYTHON)
-    execute_process(COMMAND ${HEADSWEEP_PYTHON} -c "import site, sys; print(';'.join(site.getsitepackages() + [site.getusersitepackages()]))"
-                    OUTPUT_VARIABLE folders OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    foreach(folder IN LISTS folders)
-      file(GLOB found "${folder}/nvidia/*")
-      list(APPEND wheels ${found})
-    endforeach()
-  endif()
-  set(${RESULT} "${wheels}" PARENT_SCOPE)
-endfunction()
 
 # "86;90": compute capabilities of this machine's GPUs; "" where none is.
 function(headsweep_detect_gpus RESULT)
@@ -101,9 +84,8 @@ function(headsweep_try_nvcc NVCC RESULT)
 endfunction()
 
 if(HEADSWEEP_CUDA)
-  find_program(HEADSWEEP_NVCC nvcc
-    HINTS ${CMAKE_CUDA_COMPILER} ENV CUDACXX ENV CUDA_HOME ENV CUDA_PATH ENV CUDA_ROOT
-    PATHS /usr/local/cuda /opt/cuda PATH_SUFFIXES bin DOC "NVIDIA's compiler")
+  headsweep_find_wheels(headsweep_wheels)
+  headsweep_find_nvcc("${headsweep_wheels}")
   set(headsweep_nvcc ${HEADSWEEP_NVCC})
   if(CMAKE_CUDA_COMPILER)
     set(headsweep_nvcc ${CMAKE_CUDA_COMPILER})
@@ -124,26 +106,14 @@ if(HEADSWEEP_CUDA)
     set(CMAKE_CUDA_COMPILER ${headsweep_nvcc})
     headsweep_choose_architectures(CMAKE_CUDA_ARCHITECTURES)
     enable_language(CUDA)
-    headsweep_find_wheels(headsweep_wheels)
-    find_path(HEADSWEEP_CUBLAS_INCLUDE cublasLt.h
-      HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ENV CUDA_HOME ENV CUDA_PATH ${headsweep_wheels} PATH_SUFFIXES include)
+    headsweep_find_cuda_headers("${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}" "${headsweep_wheels}")
     if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12)
       headsweep_without_cuda("nvcc ${CMAKE_CUDA_COMPILER_VERSION} is too old: 12.0 or later is needed")
     elseif(NOT HEADSWEEP_CUBLAS_INCLUDE)
       headsweep_without_cuda("nvcc is there (${CMAKE_CUDA_COMPILER}) but not cublasLt.h (NVIDIA: libcublas-dev-*, Debian: libcublas-dev, pip: nvidia-cublas); HEADSWEEP_CUBLAS_INCLUDE may name its folder")
     else()
       set(HEADSWEEP_WITH_CUDA ON)
-      # Where the library that belongs to the header may be, for when the dynamic linker does not know.
-      get_filename_component(headsweep_cublas_root ${HEADSWEEP_CUBLAS_INCLUDE} DIRECTORY)
-      set(HEADSWEEP_CUBLAS_FOLDERS "")
-      foreach(folder IN ITEMS ${headsweep_cublas_root}/lib64 ${headsweep_cublas_root}/lib ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES})
-        if(EXISTS ${folder} AND NOT folder MATCHES "/stubs$")
-          list(APPEND HEADSWEEP_CUBLAS_FOLDERS ${folder})
-        endif()
-      endforeach()
-      list(REMOVE_DUPLICATES HEADSWEEP_CUBLAS_FOLDERS)
-      find_path(HEADSWEEP_NCCL_INCLUDE nccl.h
-        HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ENV NCCL_HOME ENV NCCL_ROOT ENV CUDA_HOME ${headsweep_wheels} PATH_SUFFIXES include)
+      headsweep_cublas_folders(HEADSWEEP_CUBLAS_FOLDERS "${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES}")
       message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}, cublasLt.h in ${HEADSWEEP_CUBLAS_INCLUDE}")
       if(HEADSWEEP_CCACHE)
         set(CMAKE_CUDA_COMPILER_LAUNCHER ${HEADSWEEP_CCACHE})

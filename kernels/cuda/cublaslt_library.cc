@@ -12,8 +12,8 @@ namespace headsweep::cuda {
 namespace {
 
 constexpr const char* kRemedy =
-    "install NVIDIA's cuBLAS of that version (toolkit, or pip: nvidia-cublas-cu12), or let LD_LIBRARY_PATH "
-    "name its folder";
+    "install NVIDIA's cuBLAS of that version (toolkit, or pip: nvidia-cublas; nvidia-cublas-cu12 for CUDA 12), or "
+    "let LD_LIBRARY_PATH name its folder";
 
 // Places, in the order in which they are tried.
 std::vector<std::string> Candidates(const std::string& name) {

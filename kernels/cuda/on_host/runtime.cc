@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/on_host/errors.h"
+
 namespace headsweep::cuda_on_host {
 
 namespace internal {
@@ -52,6 +54,7 @@ struct Event {
 namespace {
 
 using internal::Queue;
+using internal::Report;
 using internal::Stream;
 using internal::Work;
 
@@ -71,16 +74,8 @@ Runtime& TheRuntime() {
   return *runtime;
 }
 
-thread_local cudaError_t last_error = cudaSuccess;
-thread_local std::string launch_failure = "a kernel failed";
-
-cudaError_t Report(cudaError_t error) {
-  if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
-  return error;
-}
-
 cudaError_t ErrorOf(const Queue& queue) {
-  if (queue.error != cudaSuccess) launch_failure = queue.error_text;
+  if (queue.error != cudaSuccess) internal::SetLaunchFailure(queue.error_text);
   return queue.error;
 }
 
@@ -171,63 +166,8 @@ cudaError_t FreeIn(std::set<void*>& known, void* memory) {
 
 }  // namespace
 
-// --- Errors and the device
+// --- The device
 // -------------------------------------------------------------------------------------------
-
-cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return last_error; }
-
-const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorInvalidValue:
-      return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration:
-      return "cudaErrorInvalidConfiguration";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidResourceHandle:
-      return "cudaErrorInvalidResourceHandle";
-    case cudaErrorNotReady:
-      return "cudaErrorNotReady";
-    case cudaErrorLaunchFailure:
-      return "cudaErrorLaunchFailure";
-    case cudaErrorNotSupported:
-      return "cudaErrorNotSupported";
-    case cudaErrorStreamCaptureUnsupported:
-      return "cudaErrorStreamCaptureUnsupported";
-  }
-  return "unknown error";
-}
-
-const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorInvalidValue:
-      return "invalid argument";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    case cudaErrorInvalidConfiguration:
-      return "invalid configuration argument";
-    case cudaErrorInvalidDevice:
-      return "invalid device ordinal";
-    case cudaErrorInvalidResourceHandle:
-      return "invalid resource handle";
-    case cudaErrorNotReady:
-      return "device not ready";
-    case cudaErrorLaunchFailure:
-      return launch_failure.c_str();
-    case cudaErrorNotSupported:
-      return "operation not supported";
-    case cudaErrorStreamCaptureUnsupported:
-      return "operation not permitted when stream is capturing";
-  }
-  return "unrecognized error code";
-}
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
