@@ -66,6 +66,7 @@ __global__ void ColumnTotalsKernel(const float* partial, int pieces, int C, Colu
   const std::int64_t i = GlobalThread();
   if (i >= static_cast<std::int64_t>(kOutputs) * C) return;
   float total = 0;
+#pragma unroll 8  // loads of several pieces are on the way at once
   for (int piece = 0; piece < pieces; ++piece)
     total += partial[static_cast<std::int64_t>(piece) * kOutputs * C + i];
 #pragma unroll

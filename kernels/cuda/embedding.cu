@@ -30,18 +30,24 @@ __global__ void ForwardKernel(const std::int32_t* tokens, const E* token_table, 
 }
 
 // A block owns kTableRows rows and kTableColumns columns of the table, a thread one of the columns. It walks
-// all tokens, keeps those of its rows in a list in shared memory, in order, and adds their gradients up in
-// shared memory: no atomics, and each value of the table is one sum over r in rising order. Rows that no
-// token names are not touched.
-constexpr int kTableRows = 64, kTableColumns = 128;
+// all tokens, kTokens a thread at a time, keeps those of its rows in a list in shared memory, in order, and
+// adds their gradients up in shared memory: no atomics, and each value of the table is one sum over r in
+// rising order. Rows that no token names are not touched.
+constexpr int kTableRows = 64, kTableColumns = 128, kTokens = 8;
+
+// Where a token of the list stands: its row of the block's part of the table, and of dout, from the list's
+// first.
+struct FoundToken {
+  std::uint16_t row, r;
+};
 
 template <class E>
 __global__ void __launch_bounds__(kTableColumns)
     TokenTableKernel(const std::int32_t* tokens, const E* dout, float* d_token_table, std::int64_t R, int C,
                      int V, float scale) {
+  constexpr int kStep = kTableColumns * kTokens;
   HS_SHARED(float, sums, [kTableRows][kTableColumns]);
-  HS_SHARED(std::int32_t, found_row, [kTableColumns]);  // which of my rows; and below, which row of dout
-  HS_SHARED(std::int64_t, found_at, [kTableColumns]);
+  HS_SHARED(FoundToken, list, [kStep]);
   HS_SHARED(int, found_by_warp, [kTableColumns / kWarpThreads]);
   HS_SHARED(int, touched, [kTableRows]);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpThreads,
@@ -51,28 +57,40 @@ __global__ void __launch_bounds__(kTableColumns)
   for (int row = 0; row < rows; ++row) sums[row][thread] = 0;
   if (thread < kTableRows) touched[thread] = 0;
 
-  for (std::int64_t begin = 0; begin < R; begin += kTableColumns) {
-    const std::int64_t r = begin + thread;
-    const int row = r < R ? tokens[r] - first_row : -1;
-    const bool mine = row >= 0 && row < rows;
-    const unsigned votes = __ballot_sync(kAllLanes, mine);
-    if (lane == 0) found_by_warp[warp] = __popc(votes);
+  for (std::int64_t begin = 0; begin < R; begin += kStep) {
+    int row[kTokens], mine = 0;
+#pragma unroll
+    for (int j = 0; j < kTokens; ++j) {
+      const std::int64_t r = begin + thread * kTokens + j;
+      row[j] = r < R ? tokens[r] - first_row : -1;
+      if (row[j] >= rows) row[j] = -1;
+      if (row[j] >= 0) ++mine;
+    }
+    int before = mine;  // found by this lane and those before it; then, by all threads before
+#pragma unroll
+    for (int lanes = 1; lanes < kWarpThreads; lanes *= 2) {
+      const int of_others = __shfl_up_sync(kAllLanes, before, static_cast<unsigned>(lanes));
+      if (lane >= lanes) before += of_others;
+    }
+    if (lane == kWarpThreads - 1) found_by_warp[warp] = before;
+    before -= mine;
     __syncthreads();  // also: the last list has been worked off
-    int before = __popc(votes & ((1u << lane) - 1)), found = 0;
+    int found = 0;
     for (int w = 0; w < kTableColumns / kWarpThreads; ++w) {
       if (w < warp) before += found_by_warp[w];
       found += found_by_warp[w];
     }
-    if (mine) {
-      found_row[before] = row;
-      found_at[before] = r;
-      touched[row] = 1;
+#pragma unroll
+    for (int j = 0; j < kTokens; ++j) {
+      if (row[j] < 0) continue;
+      list[before++] = {static_cast<std::uint16_t>(row[j]), static_cast<std::uint16_t>(thread * kTokens + j)};
+      touched[row[j]] = 1;
     }
     HS_MUTANT(MISSING_BARRIER, , __syncthreads());
     if (c < C) {
 #pragma unroll 4
       for (int i = 0; i < found; ++i)
-        sums[found_row[i]][thread] += scale * ToFloat(dout[found_at[i] * C + c]);
+        sums[list[i].row][thread] += scale * ToFloat(dout[(begin + list[i].r) * C + c]);
     }
     __syncthreads();
   }

@@ -101,7 +101,7 @@ HEADSWEEP_OP_SUITE(
      {2, 7, 33, 5, true, 5.7f},
      {3, 33, 130, 17},
      {2, 33, 7, 40, false, 2},
-     {4, 64, 32, 200},  // more rows of the table than a CUDA block owns, more tokens than it reads at a time
+     {9, 130, 33, 200},  // more rows of the table than a CUDA block owns, more tokens than it reads at a time
      {0, 5, 4, 3}});
 
 }  // namespace
