@@ -5,6 +5,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <climits>
 #include <nlohmann/json.hpp>
@@ -20,6 +22,7 @@ namespace headsweep {
 namespace {
 
 constexpr const char* kLine = "headsweep-node|";
+constexpr const char* kMpiLine = "headsweep-mpi|";
 constexpr double kMostSkew = 2;  // seconds; chosen: makes of different nodes' times in one log a riddle
 
 std::string Value(const std::map<std::string, std::string>& config, const char* name) {
@@ -43,13 +46,13 @@ Finding CheckPartitions(const Slurm& slurm) {
   return {"partitions", FindingLevel::kOk, text, ""};
 }
 
-Finding CheckPmix() {
+Finding CheckPmix(const std::string& mpi) {
   const ProgramResult list = RunProgram({"srun", "--mpi=list"}, 20, /*merge_errors=*/true);
   const std::string plugins = Complaint(list.output);
-  if (list.output.find("pmix") == std::string::npos)
-    return {"mpi", FindingLevel::kProblem, fmt::format("srun has no PMIx plugin: {}", plugins),
+  if (list.output.find(mpi) == std::string::npos)
+    return {"mpi", FindingLevel::kProblem, fmt::format("srun has no plugin {}: {}", mpi, plugins),
             "name one that your MPI understands as `mpi` in cluster.toml, and build headsweep with that MPI"};
-  return {"mpi", FindingLevel::kOk, "srun --mpi=pmix is there", ""};
+  return {"mpi", FindingLevel::kOk, fmt::format("srun --mpi={} is there", mpi), ""};
 }
 
 Finding CheckRequeue(const std::map<std::string, std::string>& config) {
@@ -58,6 +61,45 @@ Finding CheckRequeue(const std::map<std::string, std::string>& config) {
     return {"requeue", FindingLevel::kNote, "jobs are not requeued by default here (JobRequeue = 0)",
             "nothing: headsweep asks for it, and chains a new job where that is refused"};
   return {"requeue", FindingLevel::kOk, fmt::format("jobs may be requeued; from SIGTERM to SIGKILL: {}", wait), ""};
+}
+
+// A job step of one process on each node, waited for.
+struct StepEnd {
+  std::string output;
+  std::string problem;  // why it may have said nothing
+};
+StepEnd RunStep(const ClusterDoctorOptions& options, const std::string& mpi, const std::vector<std::string>& words) {
+  std::vector<std::string> command = {"srun", "--mpi=" + mpi, fmt::format("--nodes={}", options.nodes), "--ntasks-per-node=1",
+                                      "--time=5"};
+  command.insert(command.end(), options.srun.begin(), options.srun.end());
+  command.insert(command.end(), {options.program, "doctor"});
+  command.insert(command.end(), words.begin(), words.end());
+  StepEnd end;
+  try {
+    const ProgramResult result = RunProgram(command, options.seconds, /*merge_errors=*/true);
+    end.output = result.output;
+    if (result.exit_code != 0)
+      end.problem = fmt::format("srun ended with code {}: {}", result.exit_code, Complaint(end.output));
+  } catch (const Error& error) {
+    end.problem = error.what();
+  }
+  return end;
+}
+
+Finding TryMpi(const ClusterDoctorOptions& options) {
+  const StepEnd end = RunStep(options, options.mpi, {"--look-by-mpi"});
+  return JudgeMpiLooks(ParseMpiLooks(end.output), options.nodes, options.mpi, end.problem);
+}
+
+// The objects that nodes have printed, each on a line behind `mark`, among whatever else was printed.
+std::vector<nlohmann::json> MarkedObjects(const std::string& output, std::string_view mark) {
+  std::vector<nlohmann::json> objects;
+  for (std::size_t at = output.find(mark); at != std::string::npos; at = output.find(mark, at + 1)) {
+    const std::size_t begin = at + mark.size();
+    nlohmann::json json = ParseJson(output.substr(begin, output.find('\n', begin) - begin));
+    if (json.is_object()) objects.push_back(std::move(json));
+  }
+  return objects;
 }
 
 // From so many nodes, at the same time.
@@ -71,24 +113,14 @@ std::vector<Finding> LookFromNodes(const ClusterDoctorOptions& options) {
   files.CreateDirectories(directory);
   const std::string token = fmt::format("{:.6f}", before);
   WriteFileDurably(files, directory + "/from-login", token);
-  std::vector<std::string> command = {"srun", fmt::format("--nodes={}", options.nodes), "--ntasks-per-node=1", "--time=5"};
-  command.insert(command.end(), options.srun.begin(), options.srun.end());
-  command.insert(command.end(), {options.program, "doctor", "--look-from-node=" + directory, "--token=" + token});
-  std::string output, problem;
-  try {
-    const ProgramResult result = RunProgram(command, options.seconds, /*merge_errors=*/true);
-    output = result.output;
-    if (result.exit_code != 0) problem = fmt::format("srun ended with code {}: {}", result.exit_code, Complaint(output));
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  const std::vector<NodeLook> looks = ParseNodeLooks(output);
+  const StepEnd step = RunStep(options, "none", {"--look-from-node=" + directory, "--token=" + token});
+  const std::vector<NodeLook> looks = ParseNodeLooks(step.output);
   std::vector<std::string> left;
   for (const NodeLook& look : looks)
     if (files.Exists(directory + "/from-" + look.host)) left.push_back(look.host);
   files.RemoveAll(directory);
-  if (looks.empty() && !problem.empty())
-    return {{"nodes", FindingLevel::kProblem, problem, "is a node free? give --partition, or fewer --nodes"}};
+  if (looks.empty() && !step.problem.empty())
+    return {{"nodes", FindingLevel::kProblem, step.problem, "is a node free? give --partition, or fewer --nodes"}};
   return JudgeNodeLooks(looks, options.nodes, before, clock.Wall(), left);
 }
 
@@ -112,7 +144,7 @@ std::vector<Finding> DiagnoseCluster(const Slurm& slurm, const ClusterDoctorOpti
     }
   };
   add("partitions", [&] { return CheckPartitions(slurm); });
-  add("mpi", [] { return CheckPmix(); });
+  add("mpi", [&] { return CheckPmix(options.mpi); });
   add("requeue", [&] { return CheckRequeue(*config); });
   if (options.nodes > 0) {
     try {
@@ -120,6 +152,7 @@ std::vector<Finding> DiagnoseCluster(const Slurm& slurm, const ClusterDoctorOpti
     } catch (const std::exception& error) {
       findings.push_back({"nodes", FindingLevel::kProblem, error.what(), "choose a --workspace that you may write to"});
     }
+    add("mpi between nodes", [&] { return TryMpi(options); });
   } else {
     findings.push_back({"nodes", FindingLevel::kNote, "not looked at",
                         "headsweep doctor --cluster --nodes 2 --workspace DIR looks from two nodes"});
@@ -163,10 +196,7 @@ std::string FormatNodeLook(const NodeLook& look) {
 
 std::vector<NodeLook> ParseNodeLooks(const std::string& output) {
   std::vector<NodeLook> looks;
-  for (std::size_t at = output.find(kLine); at != std::string::npos; at = output.find(kLine, at + 1)) {
-    const std::size_t begin = at + std::string_view(kLine).size();
-    const auto json = ParseJson(output.substr(begin, output.find('\n', begin) - begin));
-    if (!json.is_object()) continue;
+  for (const nlohmann::json& json : MarkedObjects(output, kLine)) {
     try {
       looks.push_back({json.at("host"), json.at("time"), json.at("reads"), json.at("problem"), json.at("free_gib"),
                        json.at("interfaces")});
@@ -175,6 +205,62 @@ std::vector<NodeLook> ParseNodeLooks(const std::string& output) {
     }
   }
   return looks;
+}
+
+std::string FormatMpiLook(const MpiLook& look) {
+  const nlohmann::json json = {{"host", look.host},
+                               {"library", look.library},
+                               {"ranks", look.ranks},
+                               {"exchanged", look.exchanged},
+                               {"problem", look.problem}};
+  return kMpiLine + DumpJson(json) + "\n";
+}
+
+std::vector<MpiLook> ParseMpiLooks(const std::string& output) {
+  std::vector<MpiLook> looks;
+  for (const nlohmann::json& json : MarkedObjects(output, kMpiLine)) {
+    try {
+      looks.push_back({json.at("host"), json.at("library"), json.at("ranks"), json.at("exchanged"), json.at("problem")});
+    } catch (const nlohmann::json::exception&) {
+      continue;
+    }
+  }
+  return looks;
+}
+
+Finding JudgeMpiLooks(const std::vector<MpiLook>& looks, int expected, const std::string& mpi,
+                      const std::string& complaint) {
+  constexpr const char* kSubject = "mpi between nodes";
+  std::set<std::string> libraries, problems;
+  int well = 0;
+  for (const MpiLook& look : looks) {
+    libraries.insert(look.library);
+    well += look.problem.empty() && look.ranks == expected && look.exchanged;
+    if (!look.problem.empty()) {
+      problems.insert(look.problem);
+    } else if (look.ranks != expected) {
+      problems.insert(fmt::format("MPI sees {} of {} processes", look.ranks, expected));
+    } else if (!look.exchanged) {
+      problems.insert(fmt::format("{} did not get what was sent to it", look.host));
+    }
+  }
+  const std::string names = fmt::format("{}", fmt::join(libraries, "; "));
+  if (well == expected && libraries.size() == 1)
+    return {kSubject, FindingLevel::kOk, fmt::format("under srun --mpi={} a message went round {} nodes ({})", mpi, expected, names),
+            ""};
+  if (libraries.size() > 1)
+    return {kSubject, FindingLevel::kProblem, "the nodes have different MPI libraries: " + names,
+            "load the one that headsweep was built with on all of them (`setup` in cluster.toml does so in jobs)"};
+  std::string text = fmt::format("under srun --mpi={} {} of {} nodes could exchange messages", mpi, well, expected);
+  for (const std::string& problem : problems) text += "\n" + problem;
+  if (problems.empty() && !complaint.empty()) text += "\n" + complaint;
+  if (!problems.empty())
+    return {kSubject, FindingLevel::kProblem, text,
+            fmt::format("`mpi` in cluster.toml: one of `srun --mpi=list` that {} understands (pmix, with Open MPI 3 and later)",
+                        names)};
+  return {kSubject, FindingLevel::kProblem, text,
+          "if srun refused the plugin: name another as `mpi` in cluster.toml; if MPI could not start: build headsweep with an MPI "
+          "that understands the plugin; if nothing came back: OMPI_MCA_btl_tcp_if_include names the network between the nodes"};
 }
 
 std::vector<Finding> JudgeNodeLooks(const std::vector<NodeLook>& looks, int expected, double now_before, double now_after,

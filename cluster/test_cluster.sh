@@ -8,6 +8,7 @@
 #   test_cluster.sh DIR stop          ends it and removes DIR
 #   test_cluster.sh DIR kill-node I | start-node I                 node I (named nI, from n0) crashes | is there again
 #   test_cluster.sh DIR kill-daemon I | start-daemon I             its slurmd alone, beside running jobs
+#   test_cluster.sh DIR freeze-node I | thaw-node I                every process on it stands still (nobody hears of it) | goes on
 #   test_cluster.sh DIR stop-controller | kill-controller | start-controller
 #                                     slurmctld ends in order | by SIGKILL, so it forgets its last seconds | starts again
 #   test_cluster.sh DIR status
@@ -20,7 +21,7 @@ self=$(readlink -f "$0")
 mark=.headsweep-test-cluster
 
 fail() { echo "test_cluster.sh: $*" >&2; exit 1; }
-usage() { sed -n '2,17s/^# \{0,1\}//p' "$self" >&2; exit 2; }
+usage() { sed -n '2,18s/^# \{0,1\}//p' "$self" >&2; exit 2; }
 
 [[ $# -ge 2 ]] || usage
 dir=$(readlink -m "$1") command=$2
@@ -60,6 +61,15 @@ kill-daemon() {
   init=$(pgrep -P "${node_pid[$1]}") && kill -KILL "$(pgrep -P "$init" -x slurmd)"
 }
 start-daemon() { : > "$dir/start-daemon.$1"; }
+signal-node() { # I SIGNAL
+  local space process
+  space=$(readlink "/proc/$(pgrep -P "${node_pid[$1]}")/ns/pid")
+  for process in /proc/[0-9]*; do
+    [[ $(readlink "$process/ns/pid" 2> /dev/null) == "$space" ]] && kill -"$2" "${process#/proc/}" 2> /dev/null
+  done
+}
+freeze-node() { signal-node "$1" STOP; signal-node "$1" STOP; } # again, for what was started meanwhile
+thaw-node() { signal-node "$1" CONT; }
 
 finish() { # PID: asked to end, killed after 3 s
   local i
@@ -172,6 +182,8 @@ configure() { # NODES CPUS GPUS
     echo "NodeName=n[0-$last] Name=gpu Type=fake File=$dir/dev/gpu[0-$(($3 - 1))]" >> "$dir/gres.conf"
     gres=" Gres=gpu:fake:$3"
   fi
+  # cred_expire: how long a requeued job waits, so that no node refuses it for the end of its earlier run. Two minutes if not given,
+  # or if less than 5; it must outlast the start of a job step.
   # slurmd claims CPUs that this machine may not have (config_overrides), tracks processes without cgroups, and gives each
   # node a /tmp of its own for PMIx (TmpFS). SlurmdTimeout: a dead node is noticed after about 14 s.
   cat > "$SLURM_CONF" << CONF
@@ -181,7 +193,7 @@ SlurmctldPort=$port
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$dir/munge.socket
+AuthInfo=socket=$dir/munge.socket,cred_expire=5
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool.%n
 TmpFS=$dir/tmp.%n
@@ -284,7 +296,7 @@ case $command in
   start) start "$@" ;;
   stop) stop ;;
   status) sinfo -N -l && squeue -a ;;
-  kill-node | start-node | kill-daemon | start-daemon)
+  kill-node | start-node | kill-daemon | start-daemon | freeze-node | thaw-node)
     [[ ${1:-} == +([0-9]) && -d $dir/spool.n$1 ]] || fail "$command: which node? a number from 0"
     ask "$command" "$1"
     ;;

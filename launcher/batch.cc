@@ -18,10 +18,12 @@
 #include "cluster/slurm/slurm.h"
 #include "cluster/slurm/this_job.h"
 #include "launcher/job_record.h"
+#include "launcher/joining.h"
 #include "launcher/journal.h"
 #include "launcher/lost_coordinator.h"
 #include "launcher/process.h"
 #include "launcher/session.h"
+#include "launcher/submission.h"
 #include "launcher/workspace.h"
 
 extern char** environ;
@@ -87,7 +89,7 @@ class Batch {
     end.most_requeues = options_.most_requeues;
     CountPastRuns(end);
     if (Cancelled()) end.cancelled_by = ReadSubmission(files_, options_.submission).cancelled_by;
-    if (!end.slurm_ends_job && MightGoOn(end)) LookAtJob(end);
+    if (MightGoOn(end)) LookAtJob(end);
 
     const RunDecision decision = DecideAfterRun(end);
     JobEvent ended = Event(job_event::kEnded);
@@ -184,6 +186,7 @@ class Batch {
     spec.environment.emplace_back(kExitCodeVariable, word);
     spec.environment.emplace_back(kBatchHostVariable, Environment("SLURMD_NODENAME"));
     spec.environment.emplace_back(kSubmissionVariable, options_.submission);
+    spec.environment.emplace_back(kLaunchVariable, submission_.record.comment);
     if (limit_at_ > 0)
       spec.environment.emplace_back(kSecondsLeftVariable, fmt::format("{:.0f}", limit_at_ - clock_.Monotonic()));
     ShowLife();
@@ -232,9 +235,15 @@ class Batch {
     return !end.coordinator || *end.coordinator == kExitResumable;
   }
 
-  // An agent may hear of the end of its job before this process does.
+  // An agent may hear of the end of its job before this process does. And a node that was cut off for a while may come back
+  // when its job has long been begun again elsewhere: what is to become of the job is not for this run of it to say.
   void LookAtJob(RunEnd& end) {
     if (job_.empty()) return;
+    if (slurm_.Restarts(job_).value_or(restart_) > restart_) {
+      end.slurm_ends_job = true;
+      end.at_time_limit = false;
+    }
+    if (end.slurm_ends_job) return;
     const JobsAnswer answer = slurm_.Jobs({job_});
     if (!answer.known) return;  // then the requeue finds out
     for (const SlurmJob& job : answer.jobs)
@@ -262,13 +271,10 @@ class Batch {
   }
 
   void Chain(const std::string& why) {
-    std::vector<std::string> more = {"--dependency=afterany:" + job_};
-    if (!task_.empty()) more.push_back("--array=" + task_);
-    const SlurmReply reply =
-        slurm_.Submit(JoinPath(options_.submission, job_file::kScript), options_.submission, more);
+    const SlurmReply reply = SubmitNext(slurm_, options_.submission, job_);
     if (reply.outcome != SlurmOutcome::kDone) return Strand(reply.text);
     JobEvent event = Event(job_event::kChained);
-    event.next = task_.empty() ? reply.text : reply.text + "_" + task_;
+    event.next = reply.text;
     event.reason = why;
     Write(event);
     Say(fmt::format("job {} goes on when this one has ended", event.next));
@@ -299,7 +305,7 @@ class Batch {
   const std::string job_;
   const int restart_;
   const std::string task_;
-  const std::string sign_ = SignOfLifePath(options_.submission, job_);
+  const std::string sign_ = SignOfLifePath(options_.submission, job_, restart_);
   int signs_ = 0;
   double last_sign_ = -1e9;
   double limit_at_ = 0;  // monotonic; 0 = not known

@@ -88,10 +88,12 @@ CollectInput MakeCollectInput(const SweepState& state, const Workspace& workspac
     input.attempts.push_back({.stage_id = attempt.stage,
                               .attempt = attempt.attempt,
                               .host = attempt.host,
+                              .job = attempt.job,
                               .slot = attempt.slots,
                               .outcome = attempt.outcome,
                               .cause = attempt.cause,
                               .message = attempt.message,
+                              .job_restart = attempt.job_restart,
                               .started_at = attempt.started_at,
                               .finished_at = attempt.ended_at});
   }

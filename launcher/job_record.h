@@ -23,6 +23,7 @@ inline constexpr const char* kSweep = "sweep.toml";
 inline constexpr const char* kCancelled = "cancelled";      // exists: nobody puts its jobs into the queue again
 inline constexpr const char* kHistory = "history";          // history.jsonl, history-<task>.jsonl of an array
 inline constexpr const char* kExitPrefix = "exit-";         // a coordinator's last word, see LeaveExitCode
+inline constexpr const char* kChainPrefix = "next-";        // exists: an agent of that job has made the one that goes on
 }  // namespace job_file
 
 struct JobRecord {

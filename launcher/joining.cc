@@ -40,9 +40,11 @@ std::vector<LauncherCard> WatchWhoLives(const FileSystem& files, const Workspace
   }
 }
 
-// The batch system's array is one launch, whenever its tasks start; otherwise whoever comes while others are there is part of
+// The jobs of a submission, and the tasks of the batch system's array, are one launch, whenever they start; otherwise whoever comes while others are there is part of
 // theirs. "": a launch of its own.
 std::string ChooseLaunch(const std::vector<LauncherCard>& living) {
+  const std::string given = GivenLaunch();
+  if (!given.empty()) return given;
   const char* array = std::getenv("SLURM_ARRAY_JOB_ID");
   if (array != nullptr && *array != '\0') return std::string("slurm-array-") + array;
   return living.empty() ? "" : living.front().launch;
@@ -68,6 +70,17 @@ void RefuseExclusive(const Workspace& workspace, const std::string& sweep, bool 
 }
 
 }  // namespace
+
+std::string GivenLaunch() {
+  const char* launch = std::getenv(kLaunchVariable);
+  return launch != nullptr ? launch : "";
+}
+
+bool HasLaunched(const std::vector<JournalEvent>& history, const std::string& launch) {
+  return !launch.empty() && std::any_of(history.begin(), history.end(), [&](const JournalEvent& event) {
+    return event.type == journal::kSweepStarted && journal::Field(event, "launch") == launch;
+  });
+}
 
 std::unique_ptr<Membership> JoinSweep(FileSystem& files, const Workspace& workspace, const std::string& sweep,
                                       const std::string& text, const JoinOptions& options) {

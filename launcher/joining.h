@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cluster/base/file_system.h"
 #include "launcher/history.h"
@@ -22,6 +23,13 @@ struct JoinOptions {
 // itself, or when others share a sweep of that name with another file; IoError.
 std::unique_ptr<Membership> JoinSweep(FileSystem& files, const Workspace& workspace, const std::string& sweep,
                                       const std::string& text, const JoinOptions& options);
+
+// The launch that a submission's jobs are part of, all of them, whether they are tasks of an array or go on for each other:
+// HEADSWEEP_LAUNCH, which `headsweep batch` sets; "" elsewhere. One launch has one budget of failures (`launch` in JOURNAL.md).
+inline constexpr const char* kLaunchVariable = "HEADSWEEP_LAUNCH";
+std::string GivenLaunch();
+// Whether a launcher of that launch has begun before; never for "".
+bool HasLaunched(const std::vector<JournalEvent>& history, const std::string& launch);
 
 // For a launcher that holds the sweep's lock: that nobody shares the sweep any more. Waits for at most a lease until those
 // who are silent are known to be gone. Throws ConfigError that names who is there.

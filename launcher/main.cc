@@ -1,4 +1,5 @@
 // headsweep: the command that people type. This is the one place where errors of the process end up.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -27,10 +28,15 @@ bool NeedsEveryRank(const std::vector<std::string>& arguments) {
   return !arguments.empty() && (arguments.front() == "run" || arguments.front() == "resume");
 }
 
+// What `headsweep doctor --cluster` starts on nodes.
+bool LooksFromNode(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& word) { return word.starts_with("--look-"); });
+}
+
 int Main(const std::vector<std::string>& arguments) {
   try {
     StartLog("headsweep", LogLevel::kWarning);
-    if (IsSilentRank() && !NeedsEveryRank(arguments)) return kExitDone;
+    if (IsSilentRank() && !NeedsEveryRank(arguments) && !LooksFromNode(arguments)) return kExitDone;
     const int exit_code = RunCommandLine(arguments);
     if (NeedsEveryRank(arguments) && !IsSilentRank()) LeaveExitCode(exit_code);
     return exit_code;

@@ -1,7 +1,7 @@
 // MPI, as far as headsweep uses it: a carrier of small messages between rank 0 (the coordinator) and the
 // agents. Nothing blocks: receives are MPI_Iprobe on a timer (about 1 ms while there is traffic, 5 ms when
 // idle: 1 to 2 % of a core, where a blocked MPI_Recv burns all of it), sends are MPI_Isend and are never
-// waited for. <mpi.h> stays in mpi_link.cc.
+// waited for. <mpi.h> stays in mpi_link.cc (and mpi_check.cc).
 #pragma once
 
 #include <boost/asio/io_context.hpp>

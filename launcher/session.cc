@@ -15,6 +15,7 @@
 #include <set>
 #include <utility>
 
+#include "cluster/base/batch_job.h"
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
 #include "cluster/base/hash.h"
@@ -239,6 +240,7 @@ class Session {
   }
 
   JournalEvent SweepStarted(bool automatic) const {
+    const BatchJob job = ThisBatchJob();
     JournalEvent event;
     event.type = journal::kSweepStarted;
     event.fields = {{"sweep", planned_->plan.name},
@@ -247,10 +249,12 @@ class Session {
                     {"stages", std::to_string(planned_->plan.stages.size())},
                     {"pid", std::to_string(::getpid())},
                     {"host", HostName()},
-                    {"job", launcher_.job},
+                    {"job", job.id},
+                    {"restart", std::to_string(job.restart)},
                     {"version", HEADSWEEP_VERSION},
                     {"automatic", automatic ? "yes" : "no"}};
-    if (membership_) event.fields["launch"] = membership_->card().launch;
+    const std::string launch = membership_ ? membership_->card().launch : GivenLaunch();
+    if (!launch.empty()) event.fields["launch"] = launch;
     return event;
   }
 
@@ -286,17 +290,16 @@ class Session {
     if (past.torn)
       display_.Line("the journal's last line was cut off by a crash; nothing that was acted on is missing");
     std::map<StageId, std::string> done = FindDone(AllRecorded(past.events));
-    const char* restarts = std::getenv("SLURM_RESTART_COUNT");
     CorePolicy policy;
     policy.hang_floor_seconds = timing_.hang_floor;
     policy.stop_grace_seconds = timing_.stop_grace;
     policy.time_limit_lead_seconds = std::min(policy.time_limit_lead_seconds, options_.time_limit / 4);
     policy.early_stopping = planned_->early_stopping();
-    policy.automatic_restart = restarts != nullptr && std::atoi(restarts) > 0;
+    policy.automatic_restart = ThisBatchJob().restart > 0 || HasLaunched(past.events, GivenLaunch());
     std::optional<JoinedSweep> joined;
     past.events = History(std::move(past.events), policy, joined, done);
     std::vector<JournalEvent> begin = {SweepStarted(policy.automatic_restart)};
-    if (options_.finish_early_stopped)
+    if (options_.finish_early_stopped && !policy.automatic_restart)
       for (const auto& [stage, attempt] : EarlyStopped(past.events)) begin.push_back(Retried(stage, attempt));
     journal.Append(begin);
     past.events.insert(past.events.end(), begin.begin() + 1, begin.end());

@@ -26,6 +26,19 @@ JobPlace PlaceOf(const Workspace& workspace, const Sweep& sweep, const SubmitReq
   return place;
 }
 
+// Slurm itself takes such a job, and lets it wait for ever. What sinfo does not say is Slurm's to judge.
+void RefuseTooManyNodes(const Slurm& slurm, const JobRequest& job) {
+  const auto partitions = slurm.Partitions();
+  if (!partitions) return;
+  const int least = std::atoi(job.nodes.c_str());
+  for (const SlurmPartition& partition : *partitions) {
+    const bool chosen = job.partition.empty() ? partition.is_default : job.partition == partition.name;
+    if (chosen && least > partition.nodes)
+      throw ConfigError(fmt::format("--nodes {}: partition {} has {} nodes, so the job would wait for ever", job.nodes,
+                                    partition.name, partition.nodes));
+  }
+}
+
 }  // namespace
 
 std::string ScriptOf(const Workspace& workspace, const Sweep& sweep, const SubmitRequest& request,
@@ -46,6 +59,7 @@ void CheckMaySubmit(const FileSystem& files, const Workspace& workspace, const s
         fmt::format("{} is submitted already: {}. See `headsweep status {}`; --also submits it a second time", sweep,
                     line, sweep));
   }
+  RefuseTooManyNodes(slurm, request.job);
   if (request.job.array == 0) return;
   const auto config = slurm.Config();
   if (!config) throw CommError("Slurm", "scontrol show config", 0, "no answer, so MaxArraySize is not known");
@@ -92,6 +106,16 @@ Submission Submit(FileSystem& files, const Workspace& workspace, const Sweep& sw
   WriteFileDurably(files, path(job_file::kRecord), FormatJobRecord(record));
   if (!record.refused.empty()) throw ConfigError("Slurm does not take the job: " + record.refused);
   return submission;
+}
+
+SlurmReply SubmitNext(const Slurm& slurm, const std::string& submission, const std::string& job) {
+  std::vector<std::string> more = {"--dependency=afterany:" + job};
+  const std::size_t underscore = job.find('_');
+  const std::string task = underscore == std::string::npos ? "" : job.substr(underscore);
+  if (!task.empty()) more.push_back("--array=" + task.substr(1));
+  SlurmReply reply = slurm.Submit(JoinPath(submission, job_file::kScript), submission, more);
+  if (reply.outcome == SlurmOutcome::kDone) reply.text += task;
+  return reply;
 }
 
 std::string Describe(const Submission& submission) {

@@ -21,7 +21,7 @@ struct SubmitRequest {
 std::string ScriptOf(const Workspace& workspace, const Sweep& sweep, const SubmitRequest& request,
                      const std::string& directory, const std::string& comment);
 
-// Throws ConfigError when a submission of the sweep is alive, or may be, or Slurm's limits do not allow the request;
+// Throws ConfigError when a submission of the sweep is alive, or may be, or Slurm's limits or the partition do not allow the request;
 // CommError when Slurm does not answer.
 void CheckMaySubmit(const FileSystem& files, const Workspace& workspace, const std::string& sweep, const Slurm& slurm,
                     const SubmitRequest& request);
@@ -30,6 +30,10 @@ void CheckMaySubmit(const FileSystem& files, const Workspace& workspace, const s
 // nobody can say whether there is a job now.
 Submission Submit(FileSystem& files, const Workspace& workspace, const Sweep& sweep, const Slurm& slurm,
                   const SubmitRequest& request);
+
+// Where Slurm does not requeue `job` ("7", "7_3" of an array): a new one from the submission's script, which begins when it has
+// ended. The reply's text is its id, in the same form.
+SlurmReply SubmitNext(const Slurm& slurm, const std::string& submission, const std::string& job);
 
 // "job 7 (3 nodes x 2 GPUs, 01:00:00)".
 std::string Describe(const Submission& submission);

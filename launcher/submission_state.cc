@@ -35,6 +35,8 @@ std::string DescribeJob(const SlurmJob& job, std::optional<double> seconds_neede
     case JobPhase::kPending:
       line += fmt::format("pending ({})", job.reason);
       if (!job.start.empty()) line += ", expected to start " + job.start;
+      if (job.reason.find("held") != std::string::npos && job.reason.find("launch") != std::string::npos)
+        line += fmt::format(": Slurm could not start it on its nodes, and holds it. When they are well: scontrol release {}", job.id);
       break;
     case JobPhase::kRunning:
       line += fmt::format("{} on {}", job.state == "RUNNING" ? "running" : job.state, job.nodes);

@@ -10,13 +10,24 @@
 namespace headsweep {
 namespace {
 
-// Where an event was read from: not on the disk.
+// Where an attempt's start was read from, and the job of the launcher that wrote it: not on the disk.
 constexpr const char* kLauncherField = "launcher";
+constexpr const char* kJobField = "launcher job";
+constexpr const char* kRestartField = "launcher restart";
 
 JournalHistory ReadTagged(const FileSystem& files, const std::string& path, const std::string& launcher) {
   JournalHistory history = ReadJournal(files, path);
-  for (JournalEvent& event : history.events)
-    if (event.type == journal::kAttemptStarted) event.fields[kLauncherField] = launcher;
+  std::string job, restart;
+  for (JournalEvent& event : history.events) {
+    if (event.type == journal::kSweepStarted) {
+      job = journal::Field(event, "job");
+      restart = journal::Field(event, "restart");
+    }
+    if (event.type != journal::kAttemptStarted) continue;
+    event.fields[kLauncherField] = launcher;
+    event.fields[kJobField] = job;
+    event.fields[kRestartField] = restart;
+  }
   return history;
 }
 
@@ -54,6 +65,8 @@ void ReadAttempts(const std::vector<JournalEvent>& events, SweepState& state) {
     if (event.type == journal::kAttemptStarted) {
       attempt.host = journal::Field(event, "host");
       attempt.launcher = journal::Field(event, kLauncherField);
+      attempt.job = journal::Field(event, kJobField);
+      attempt.job_restart = std::atoi(journal::Field(event, kRestartField).c_str());
       attempt.slots = journal::Field(event, "slots");
       attempt.started_at = event.time;
     } else if (event.type == journal::kCheckpointed) {

@@ -29,7 +29,8 @@ struct KnownLauncher {
 struct AttemptHistory {
   std::string stage;
   int attempt = 0;
-  std::string host, slots, outcome, cause, message;
+  std::string host, job, slots, outcome, cause, message;
+  int job_restart = 0;                  // how often `job` had been requeued before
   std::string launcher;                 // KnownLauncher::directory of who started it
   bool charged = false;                 // against the stage's retries
   double started_at = 0, ended_at = 0;  // unix seconds; 0 = not (yet)

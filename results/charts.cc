@@ -316,6 +316,7 @@ Chart TimelineChart(const ResultsFile& results, const std::map<std::string, std:
                 {"attempt", fmt::format("{}", attempt.attempt)},
                 {"ended", attempt.outcome.empty() ? "not known" : attempt.outcome},
                 {"took", attempt.finished_at > 0 ? FormatSeconds(end - attempt.started_at) : "–"}};
+    if (!attempt.job.empty()) tip["job"] = attempt.job;
     if (!attempt.message.empty()) tip["message"] = attempt.message.substr(0, 300);
     static const std::set<std::string> known = {"finished", "diverged", "stopped", "failed"};
     slots.insert(attempt.host + " " + attempt.slot);

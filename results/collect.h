@@ -38,7 +38,8 @@ struct CollectStage {
 struct AttemptRecord {
   std::string stage_id;
   int attempt = 0;
-  std::string host, slot, outcome, cause, message;
+  std::string host, job, slot, outcome, cause, message;
+  int job_restart = 0;  // how often `job` had been requeued before
   double started_at = 0, finished_at = 0;  // unix seconds; 0 = not known
 };
 

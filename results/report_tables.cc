@@ -312,6 +312,7 @@ std::string ProvenanceTable(const ResultsFile& results) {
       {"backend", [](const Provenance& p) { return p.backend; }},
       {"device", [](const Provenance& p) { return p.device; }},
       {"host", [](const Provenance& p) { return p.host; }},
+      {"batch job", [](const Provenance& p) { return p.job; }},
       {"threads a process", [](const Provenance& p) { return fmt::format("{}", p.threads); }},
       {"data fingerprint", [](const Provenance& p) { return p.data_fingerprint; }},
   };

@@ -28,6 +28,7 @@ struct Column {
   std::string unit;  // "" = a name or a label, "1" = a pure number
   std::string help;
   bool timing = false;  // differs from run to run: not part of digests
+  bool later = false;   // files of before it was there are read too: as 0 or ""
 };
 
 struct TableInfo {

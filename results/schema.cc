@@ -17,6 +17,23 @@ Field<Row> F(const char* name, Value Owner::*member, const char* unit, const cha
   return {Column{name, type, unit, help, timing}, static_cast<Value Row::*>(member)};
 }
 
+// A column that files of earlier versions do not have.
+template <class Row>
+Field<Row> Later(Field<Row> field) {
+  field.column.later = true;
+  return field;
+}
+
+// The batch job of an attempt.
+template <class Row>
+Field<Row> Job() {
+  return Later(F<Row>("job", &Row::job, "", "batch job, as 123, or 123_4 of a job array; empty: none, or not known"));
+}
+template <class Row>
+Field<Row> JobRestart() {
+  return Later(F<Row>("job_restart", &Row::job_restart, "1", "how often that job had been requeued before"));
+}
+
 // The columns of StageSummary, which a stage file's /summary and results.h5's /stages and /trials share.
 template <class Row>
 std::vector<Field<Row>> SummaryFields() {
@@ -60,7 +77,7 @@ const TableSchema<Provenance>& ProvenanceSchema() {
        F<R>("version", &R::version, "", "version of headsweep"),
        F<R>("git_commit", &R::git_commit, "", "commit that headsweep was built from"),
        F<R>("backend", &R::backend, "", "cpu or cuda, with the precision"),
-       F<R>("host", &R::host, "", "name of the machine"),
+       F<R>("host", &R::host, "", "name of the machine"), Job<R>(), JobRestart<R>(),
        F<R>("device", &R::device, "", "model of the processor or accelerator"),
        F<R>("data_fingerprint", &R::data_fingerprint, "", "hash of the prepared corpus"),
        F<R>("attempt", &R::attempt, "1", "which attempt finished, from 1"),
@@ -244,7 +261,7 @@ const TableSchema<AttemptRecord>& AttemptSchema() {
       "every process start of every stage",
       {F<R>("stage", &R::stage_id, "", "the stage"),
        F<R>("attempt", &R::attempt, "1", "counts from 1 within a stage"),
-       F<R>("host", &R::host, "", "name of the machine"),
+       F<R>("host", &R::host, "", "name of the machine"), Job<R>(), JobRestart<R>(),
        F<R>("slot", &R::slot, "", "the device or group of threads"),
        F<R>("outcome", &R::outcome, "", "finished, diverged, stopped or failed; empty: not known"),
        F<R>("cause", &R::cause, "", "of a failure"), F<R>("message", &R::message, "", "of a failure"),

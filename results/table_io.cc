@@ -67,6 +67,12 @@ Handle OpenTable(hid_t location, const std::string& name, const std::string& pat
   return Handle(H5Dopen2(location, name.c_str(), H5P_DEFAULT), H5Dclose, "open table " + name + " of", path);
 }
 
+bool HasMember(hid_t row_type, const std::string& column) {
+  if (H5Tget_member_index(row_type, column.c_str()) >= 0) return true;
+  H5Eclear2(H5E_DEFAULT);
+  return false;
+}
+
 Handle MemberType(hid_t row_type, const std::string& column, const std::string& table,
                   const std::string& path) {
   const int index = H5Tget_member_index(row_type, column.c_str());
@@ -135,6 +141,7 @@ ReadingType& ReadingTypeOf(const TableInfo& info) {
 void CheckColumns(hid_t file_type, const TableInfo& info, const std::string& path) {
   if (H5Tget_class(file_type) != H5T_COMPOUND) throw IoError("read", path, 0, info.name + " is not a table");
   for (const Column& column : info.columns) {
+    if (column.later && !HasMember(file_type, column.name)) continue;  // its cells stay 0: HDF5 leaves them alone
     const Handle member = MemberType(file_type, column.name, info.name, path);
     if (TypeOf(member.get(), path) == column.type) continue;
     throw IoError("read", path, 0, fmt::format("column {} of table {} has another type", column.name, info.name));

@@ -82,8 +82,9 @@ std::string TablesDigest(const StageTables& tables, std::uint64_t weights_checks
 struct Provenance {
   std::string stage_id, kind, parent, config_toml, config_json;  // config_json: canonical
   std::string version, git_commit, backend, host, device;
+  std::string job;            // of the batch system (cluster/base/batch_job.h); "" outside one
   std::string data_fingerprint;
-  int attempt = 0, threads = 0;
+  int attempt = 0, threads = 0, job_restart = 0;
   double started_at = 0;      // (t) unix seconds
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "cluster/base/batch_job.h"
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
 #include "cluster/base/log.h"
@@ -33,6 +34,9 @@ Provenance MakeProvenance(const StageContext& context) {
   provenance.git_commit = BuildCommit();
   provenance.backend = context.backend.description();
   provenance.host = HostName();
+  const BatchJob job = ThisBatchJob();
+  provenance.job = job.id;
+  provenance.job_restart = job.restart;
   provenance.device = context.config.run.device;
   provenance.data_fingerprint = context.corpus.fingerprint;
   provenance.attempt = context.attempt;

@@ -13,7 +13,7 @@ workspace=/scratch/$USER/runs
 cd "$PBS_O_WORKDIR" || exit 2
 # PBS sends SIGTERM at the end of the walltime and SIGKILL soon after, so the sweep is asked to checkpoint five minutes earlier.
 limit=$((4 * 3600 - 300))
-mpirun --hostfile "$PBS_NODEFILE" --map-by node --bind-to none headsweep run "$sweep" --workspace "$workspace" &
+mpirun --hostfile "$PBS_NODEFILE" --map-by node --bind-to none -x PBS_JOBID headsweep run "$sweep" --workspace "$workspace" &
 agents=$!
 ( sleep "$limit"; kill -USR2 "$agents" ) &
 timer=$!

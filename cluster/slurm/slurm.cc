@@ -38,6 +38,12 @@ bool LeavesOpen(std::string_view complaint) {
   return false;
 }
 
+bool SaysJobIsChanging(std::string_view complaint) {
+  for (const char* words : {"Job is pending execution", "Job can not be altered now", "already completing or completed"})
+    if (Contains(complaint, words)) return true;
+  return false;
+}
+
 Slurm::Slurm(double timeout_seconds)
     : timeout_(timeout_seconds > 0 ? timeout_seconds : TimeoutFromEnvironment()) {}
 
@@ -116,6 +122,14 @@ SlurmReply Slurm::Submit(const std::string& script, const std::string& directory
 }
 
 SlurmReply Slurm::Requeue(const std::string& id) const { return Tell({"scontrol", "requeue", id}); }
+
+std::optional<int> Slurm::Restarts(const std::string& id) const {
+  const Heard heard = Ask({"scontrol", "--oneliner", "show", "job", id});
+  constexpr std::string_view kField = " Restarts=";
+  const std::size_t at = heard.output.find(kField);
+  if (!heard.answered || heard.exit_code != 0 || at == std::string::npos) return std::nullopt;
+  return std::atoi(heard.output.c_str() + at + kField.size());
+}
 
 SlurmReply Slurm::Cancel(const std::string& id) const { return Tell({"scancel", id}); }
 

@@ -49,6 +49,8 @@ class Slurm {
   SlurmReply Submit(const std::string& script, const std::string& directory,
                     const std::vector<std::string>& more = {}) const;
   SlurmReply Requeue(const std::string& id) const;
+  // How often the job has been requeued; nullopt: no answer, or no such job.
+  std::optional<int> Restarts(const std::string& id) const;
   SlurmReply Cancel(const std::string& id) const;
   // Only if it waits; of an array, those tasks that do.
   SlurmReply CancelPending(const std::string& id) const;
@@ -73,6 +75,8 @@ class Slurm {
   double timeout_;
 };
 
+// Pure. Whether a job is not requeued because it is ending already, or waits to begin again.
+bool SaysJobIsChanging(std::string_view complaint);
 // Pure, for tests. Whether what a command printed as it failed leaves open if its request was carried out.
 bool LeavesOpen(std::string_view complaint);
 

@@ -1,23 +1,14 @@
 #include "cluster/slurm/this_job.h"
 
-#include <cstdlib>
+#include "cluster/base/batch_job.h"
 
 namespace headsweep {
-namespace {
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
-}  // namespace
 
 std::string ThisJob() {
-  const std::string array = Environment("SLURM_ARRAY_JOB_ID"), task = Environment("SLURM_ARRAY_TASK_ID");
-  if (!array.empty() && !task.empty()) return array + "_" + task;
-  return Environment("SLURM_JOB_ID");
+  const BatchJob job = ThisBatchJob();
+  return job.system == BatchJob::System::kSlurm ? job.id : "";
 }
 
-int ThisJobsRestarts() { return std::atoi(Environment("SLURM_RESTART_COUNT").c_str()); }
+int ThisJobsRestarts() { return ThisBatchJob().restart; }
 
 }  // namespace headsweep

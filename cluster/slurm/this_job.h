@@ -1,12 +1,11 @@
-// The Slurm job around this process, from its environment.
+// The Slurm job around this process, from its environment (cluster/base/batch_job.h).
 #pragma once
 
 #include <string>
 
 namespace headsweep {
 
-// As scontrol takes it: "123", or "123_4" of an array (whose SLURM_JOB_ID may be that of the whole array); "" outside Slurm.
-std::string ThisJob();
+std::string ThisJob();   // as scontrol takes it: "123", or "123_4" of an array; "" outside Slurm
 int ThisJobsRestarts();  // how often it was requeued; 0 outside Slurm
 
 }  // namespace headsweep

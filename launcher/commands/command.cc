@@ -130,6 +130,8 @@ void AddRunOptions(SubCommand& command) {
       "of the allocation: minutes, HH:MM:SS or D-HH:MM:SS; ahead of its end everything is checkpointed")(
       "take-over", po::bool_switch(),
       "also when the sweep is locked by a launcher on another machine; only if you know that it is dead")(
+      "finish-early-stopped", po::bool_switch(),
+      "finish the trials, too, that the sweep's rule for early stopping has given up by now")(
       "quiet,q", po::bool_switch(), "only failures and the end");
 }
 

@@ -7,6 +7,8 @@
 #include "cluster/base/errors.h"
 #include "cluster/doctor_cluster.h"
 #include "launcher/commands/command.h"
+#include "launcher/commands/submit_options.h"
+#include "launcher/mpi_check.h"
 #include "launcher/process.h"
 #include "launcher/workspace.h"
 
@@ -26,7 +28,11 @@ std::vector<Finding> LookAtCluster(const Arguments& arguments) {
   options.program = ProgramPath();
   options.nodes = arguments.Number("nodes");
   if (options.nodes < 0) throw ConfigError("--nodes: give a number from 0");
-  if (!arguments.Text("partition").empty()) options.srun.push_back("--partition=" + arguments.Text("partition"));
+  const JobRequest site = SiteDefaults();
+  options.mpi = site.mpi;
+  const std::string partition = arguments.Text("partition").empty() ? site.partition : arguments.Text("partition");
+  if (!partition.empty()) options.srun.push_back("--partition=" + partition);
+  if (!site.account.empty()) options.srun.push_back("--account=" + site.account);
   return DiagnoseCluster(Slurm(), options);
 }
 
@@ -50,6 +56,11 @@ SubCommand MakeDoctorCommand() {
           std::cout << FormatNodeLook(LookFromNode(arguments.Text("look-from-node"), arguments.Text("token")));
           return kExitDone;
         }
+        if (arguments.Has("look-by-mpi")) {
+          const MpiLook look = LookByMpi();
+          std::cout << FormatMpiLook(look);
+          return look.problem.empty() ? kExitDone : kExitFailed;
+        }
         const std::vector<Finding> findings = arguments.Has("cluster") ? LookAtCluster(arguments) : LookHere(arguments);
         std::cout << (arguments.Has("json") ? FindingsToJson(findings) + "\n" : FormatFindings(findings));
         return HasProblem(findings) ? kExitFailed : kExitDone;
@@ -58,11 +69,12 @@ SubCommand MakeDoctorCommand() {
   command.options.add_options()("json", boost::program_options::bool_switch(), "for programs")(
       "cluster", boost::program_options::bool_switch(), "look at the Slurm cluster instead")(
       "nodes", boost::program_options::value<int>()->default_value(0)->value_name("N"),
-      "with --cluster: look from N nodes, in a job step of a few seconds")(
+      "with --cluster: look from N nodes, and let them talk by MPI, in two job steps of a few seconds")(
       "partition", boost::program_options::value<std::string>()->default_value("")->value_name("NAME"),
       "of these nodes")("look-from-node", boost::program_options::value<std::string>()->default_value("")->value_name("DIR"),
                         "what such a node runs")(
-      "token", boost::program_options::value<std::string>()->default_value("")->value_name("TEXT"), "what it must read");
+      "token", boost::program_options::value<std::string>()->default_value("")->value_name("TEXT"), "what it must read")(
+      "look-by-mpi", boost::program_options::bool_switch(), "what they run as one MPI program");
   return command;
 }
 

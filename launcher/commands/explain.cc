@@ -121,8 +121,9 @@ int RunExplain(const Arguments& arguments) {
   std::cout << fmt::format("{} {}: {}\n", id, state.planned.Describe(id), state.StateOf(id));
   for (const AttemptHistory& attempt : state.attempts) {
     if (attempt.stage != id || attempt.started_at == 0) continue;
-    std::cout << fmt::format("  attempt {}: {} on {} (slots {})", attempt.attempt,
-                             TimeOfDay(attempt.started_at), attempt.host, attempt.slots);
+    std::cout << fmt::format("  attempt {}: {} on {} (slots {}{})", attempt.attempt,
+                             TimeOfDay(attempt.started_at), attempt.host, attempt.slots,
+                             attempt.job.empty() ? "" : "; job " + attempt.job);
     if (attempt.checkpoint_step > 0)
       std::cout << fmt::format(", checkpoint at step {}", attempt.checkpoint_step);
     if (attempt.ended_at > 0) {

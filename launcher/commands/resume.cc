@@ -39,11 +39,16 @@ bool BelongsToSlurm(const Workspace& workspace, const FileSystem& files, const s
   return !job.empty() && !ReadSubmissions(files, workspace, sweep).empty();
 }
 
+constexpr const char* kFinishEarlyStopped = "finish-early-stopped";
+
 // As it was submitted the last time, with the same resources.
-int SubmitAgain(const Workspace& workspace, const std::string& sweep) {
+int SubmitAgain(const Workspace& workspace, const std::string& sweep, bool finish_early_stopped) {
   FileSystem& files = FileSystem::Real();
   const Submission last = ReadSubmissions(files, workspace, sweep).back();
-  const SubmitRequest request{last.record.request, last.record.options};
+  SubmitRequest request{last.record.request, last.record.options};
+  // Asked for each time anew: it means what has been given up by now.
+  std::erase(request.options, std::string("--") + kFinishEarlyStopped);
+  if (finish_early_stopped) request.options.push_back(std::string("--") + kFinishEarlyStopped);
   const Slurm slurm;
   CheckMaySubmit(files, workspace, sweep, slurm, request);
   const Sweep again =
@@ -60,12 +65,7 @@ int RunResume(const Arguments& arguments) {
   if (!arguments.Has("here") && ThisJob().empty() && !DetectMpi().launched && !what.ends_with(".toml")) {
     const FileSystem& files = FileSystem::Real();
     const std::string sweep = chosen.ChooseSweep(files, what);
-    if (BelongsToSlurm(chosen, files, sweep)) {
-      if (arguments.Has("finish-early-stopped"))
-        throw ConfigError("--finish-early-stopped is not for sweeps that ran as a Slurm job; with --here it runs on this "
-                          "machine");
-      return SubmitAgain(chosen, sweep);
-    }
+    if (BelongsToSlurm(chosen, files, sweep)) return SubmitAgain(chosen, sweep, arguments.Has(kFinishEarlyStopped));
   }
   return RunSession(SessionOptionsFrom(arguments), [&](const Workspace& workspace, const FileSystem& files) {
     return LoadToResume(what, workspace, files);
@@ -90,8 +90,6 @@ SubCommand MakeResumeCommand() {
                       "  headsweep resume my-first-sweep --workspace /scratch/runs\n",
                   .run = RunResume};
   AddRunOptions(command);
-  command.options.add_options()("finish-early-stopped", boost::program_options::bool_switch(),
-                                "finish the trials, too, that the sweep's rule for early stopping gave up");
   command.options.add_options()("here", boost::program_options::bool_switch(),
                                 "on this machine, also when it ran as a Slurm job");
   return command;

@@ -97,6 +97,7 @@ nlohmann::json StatusJson(const SweepState& state, const Workspace& workspace,
 
 nlohmann::json AttemptJson(const AttemptHistory& attempt) {
   return {{"attempt", attempt.attempt},   {"host", attempt.host},
+          {"job", attempt.job},           {"job_restart", attempt.job_restart},
           {"slots", attempt.slots},       {"started_at", attempt.started_at},
           {"ended_at", attempt.ended_at}, {"checkpoint_step", attempt.checkpoint_step},
           {"outcome", attempt.outcome},   {"cause", attempt.cause},

@@ -64,8 +64,10 @@ int RunSubmit(const Arguments& arguments) {
   const Slurm slurm;
   if (!arguments.Has("also")) CheckMaySubmit(files, workspace, sweep.name(), slurm, request);
   const Submission submission = Submit(files, workspace, sweep, slurm, request);
-  std::cout << fmt::format("{}: submitted as {}\n  headsweep status {}\n  script and output: {}\n", sweep.name(),
-                           Describe(submission), sweep.name(), submission.directory);
+  const bool elsewhere = workspace.root() != Workspace("./headsweep-runs").root();
+  std::cout << fmt::format("{}: submitted as {}\n  headsweep status {}{}\n  script and output: {}\n", sweep.name(),
+                           Describe(submission), sweep.name(), elsewhere ? " --workspace " + workspace.root() : "",
+                           submission.directory);
   return kExitDone;
 }
 

@@ -134,6 +134,11 @@ JobRequest ReadClusterConfig(const std::string& text, const std::string& path, c
   return request;
 }
 
+JobRequest SiteDefaults(const std::string& profile) {
+  const std::string path = ClusterConfigPath();
+  return ReadClusterConfig(ReadIfThere(path), path, profile);
+}
+
 void AddSubmitOptions(SubCommand& command) {
   const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   const auto number = [](const char* name) { return po::value<int>()->value_name(name); };
@@ -151,9 +156,7 @@ void AddSubmitOptions(SubCommand& command) {
 
 JobRequest JobRequestFrom(const Arguments& arguments, std::size_t positional) {
   const auto given = [&](const char* name) { return arguments.options.count(name) > 0; };
-  const std::string path = ClusterConfigPath();
-  const std::string profile = given("profile") ? arguments.Text("profile") : "";
-  JobRequest request = ReadClusterConfig(ReadIfThere(path), path, profile);
+  JobRequest request = SiteDefaults(given("profile") ? arguments.Text("profile") : "");
   const auto text = [&](const char* name, std::string& value) {
     if (given(name)) value = arguments.Text(name);
   };

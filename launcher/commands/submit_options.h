@@ -15,6 +15,9 @@ std::string ClusterConfigPath();
 // text of cluster.toml, seen as file `path` in complaints. profile: "" = none. Throws ConfigError with every complaint.
 JobRequest ReadClusterConfig(const std::string& text, const std::string& path, const std::string& profile);
 
+// Of the file at ClusterConfigPath(), if it is there.
+JobRequest SiteDefaults(const std::string& profile = "");
+
 void AddSubmitOptions(SubCommand& command);
 
 // Defaults, profile and options of the command line, checked. Words after the first `positional` ones go to sbatch.

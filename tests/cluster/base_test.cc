@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <unordered_set>
 
+#include "cluster/base/batch_job.h"
 #include "cluster/base/clock.h"
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
@@ -14,6 +15,7 @@
 #include "cluster/base/ids.h"
 #include "cluster/base/json.h"
 #include "cluster/base/run_program.h"
+#include "tests/cluster/environment.h"
 #include "tests/support/temp_dir.h"
 
 namespace headsweep {
@@ -22,6 +24,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::ScopedVariable;
 using testing::TempDir;
 
 // Ids: one never compiles as another, nor as the value inside.
@@ -303,6 +306,24 @@ TEST_F(Files, CrashPointsCanNameAnOperation) {
   EXPECT_EQ(child.exit_code, 137);
   EXPECT_EQ(files_.ReadFile(dir_ / "log"), "one\n");
   EXPECT_TRUE(files_.Exists(dir_ / "tree"));
+}
+
+TEST(BatchJob, IsTheOneThatSlurmOrPbsNames) {
+  const ScopedVariable job("SLURM_JOB_ID", nullptr), array("SLURM_ARRAY_JOB_ID", nullptr), task("SLURM_ARRAY_TASK_ID", nullptr),
+      restarts("SLURM_RESTART_COUNT", nullptr), pbs("PBS_JOBID", nullptr);
+  EXPECT_EQ(ThisBatchJob().id, "");
+  EXPECT_EQ(ThisBatchJob().system, BatchJob::System::kNone);
+  {
+    const ScopedVariable sub_job("PBS_JOBID", "12[3].server");
+    EXPECT_EQ(ThisBatchJob().id, "12[3].server");
+    EXPECT_EQ(ThisBatchJob().system, BatchJob::System::kPbs);
+  }
+  const ScopedVariable slurm("SLURM_JOB_ID", "77"), again("SLURM_RESTART_COUNT", "2");
+  EXPECT_EQ(ThisBatchJob().id, "77");
+  EXPECT_EQ(ThisBatchJob().restart, 2);
+  EXPECT_EQ(ThisBatchJob().system, BatchJob::System::kSlurm);
+  const ScopedVariable of("SLURM_ARRAY_JOB_ID", "76"), third("SLURM_ARRAY_TASK_ID", "3");
+  EXPECT_EQ(ThisBatchJob().id, "76_3");
 }
 
 }  // namespace

@@ -341,6 +341,32 @@ TEST_F(SessionTest, ASecondCtrlCKillsWhatDoesNotListen) {
   EXPECT_EQ(CountTrialProcesses(workspace_.root()), 0);
 }
 
+// Batch systems repeat SIGTERM on their way to SIGKILL: it is no more than one request to checkpoint and leave.
+TEST_F(SessionTest, ASecondSigtermKillsNobody) {
+  Set("FAKE_GATE", temp_ / "gate");
+  Set("FAKE_IGNORE_TERM", "1");
+  WriteSweep(1);
+  auto run = StartRun();
+  ASSERT_TRUE(WaitForEvent("step-1", 1));
+  run->Signal(SIGTERM);
+  ASSERT_TRUE(WaitUntil([&] { return run->output().find("again to kill") != std::string::npos; }));
+  run->Signal(SIGTERM);
+  const std::string status = "/proc/" + std::to_string(run->pid()) + "/status";
+  ASSERT_TRUE(WaitUntil([&] {  // until the process has taken it
+    const std::string text = Slurp(status);
+    const std::size_t pending = text.find("ShdPnd:\t");
+    return pending != std::string::npos && text.compare(pending + 8, 16, "0000000000000000") == 0;
+  }));
+  std::ofstream(temp_ / "gate") << "open";
+  const Finished end = run->Wait();
+  EXPECT_EQ(end.code, 75) << end.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "finish"), 1) << "it took its time, and was given it";
+  int requests = 0;
+  for (const JournalEvent& event : ReadJournal(FileSystem::Real(), workspace_.Journal("s")).events)
+    requests += event.type == journal::kStopRequested;
+  EXPECT_EQ(requests, 1);
+}
+
 TEST_F(SessionTest, KilledAtAnyJournalEventItResumesAndLeavesNoOrphan) {
   WriteSweep(1);
   // The run is killed as soon as the journal has that many events: after the start of the sweep, of a trial,

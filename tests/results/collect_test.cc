@@ -302,7 +302,17 @@ class EndlessSweep {
     };
     source.for_each_attempt = [this](const auto& visit) {
       for (std::int64_t i = 0; i < trials_; ++i)
-        visit(AttemptRecord{IdOf(i), 1, "node", "0:0", "finished", "", "", 1.0 * static_cast<double>(i), 2.0 * static_cast<double>(i)});
+        visit(AttemptRecord{.stage_id = IdOf(i),
+                            .attempt = 1,
+                            .host = "node",
+                            .job = "7",
+                            .slot = "0:0",
+                            .outcome = "finished",
+                            .cause = "",
+                            .message = "",
+                            .job_restart = 0,
+                            .started_at = 1.0 * static_cast<double>(i),
+                            .finished_at = 2.0 * static_cast<double>(i)});
     };
     return source;
   }

@@ -40,6 +40,10 @@ def check_tables(path, expected):
         check(len(trials) == expected["trials"], "number of trials")
         steps = read_table(file, "steps")
         check(set(steps.trial) <= set(trials.index), "trials of /steps")
+        # Which job of the batch system made it, beside the host.
+        provenance = read_table(file, "provenance")
+        check(set(provenance.job) == {"123_4"} and set(provenance.job_restart) == {1}, "jobs of /provenance")
+        check(set(read_table(file, "attempts").job) <= {"123_4"}, "jobs of /attempts")
         # Joining a long table with the trials is what they are for.
         losses = steps.groupby("trial").loss.last().to_frame().join(trials.heads)
         check(losses.heads.notna().all(), "joining /steps with /trials")

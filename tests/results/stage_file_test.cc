@@ -16,6 +16,7 @@
 #include "cluster/base/errors.h"
 #include "cluster/base/file_system.h"
 #include "results/schema.h"
+#include "results/table_io.h"
 #include "tests/results/synthetic.h"
 #include "tests/support/temp_dir.h"
 
@@ -92,6 +93,35 @@ TEST(StageFile, ReadsBackEveryValueThatWasWritten) {
   ExpectSameRow(ProvenanceSchema(), provenance, file.provenance);
   ExpectSameRow(SummarySchema(), summary, file.summary);
   EXPECT_EQ(TablesDigest(file.tables, summary.weights_checksum), summary.digest);
+}
+
+TEST(StageFile, ColumnsThatCameLaterAreEmptyInFilesOfBefore) {
+  TempDir dir;
+  TableInfo before = ProvenanceSchema().Info();
+  std::erase_if(before.columns, [](const Column& column) { return column.later; });
+  ASSERT_LT(before.columns.size(), ProvenanceSchema().fields.size());
+  hdf5::Handle file = hdf5::CreateFile(dir / "old.h5");
+  RowBlock row(before.columns);
+  for (const Column& column : before.columns) {
+    if (column.type == ColumnType::kText) {
+      row.AddText("text of " + column.name);
+    } else if (column.type == ColumnType::kInt) {
+      row.AddInt(7);
+    } else {
+      row.AddReal(0.5);
+    }
+  }
+  hdf5::TableWriter writer(file.get(), before, hdf5::Storage::kCompressed, dir / "old.h5", 1);
+  writer.Append(row);
+  writer.Close();
+  const RowBlock read = hdf5::ReadTable(file.get(), ProvenanceSchema().Info(), dir / "old.h5");
+  ASSERT_EQ(read.rows(), 1);
+  const Provenance provenance = ProvenanceSchema().RowAt(read, 0);
+  EXPECT_EQ(provenance.job, "");
+  EXPECT_EQ(provenance.job_restart, 0);
+  EXPECT_EQ(provenance.host, "text of host");
+  EXPECT_EQ(provenance.device, "text of device");
+  EXPECT_EQ(provenance.attempt, 7);
 }
 
 TEST(StageFile, EmptyTablesAreFine) {

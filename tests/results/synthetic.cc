@@ -133,6 +133,8 @@ Provenance MakeProvenance(const std::string& id, const std::string& kind, const 
   provenance.git_commit = "0123abc";
   provenance.backend = "cpu float32";
   provenance.host = "node0";
+  provenance.job = "123_4";
+  provenance.job_restart = 1;
   provenance.device = "a test's imagination";
   provenance.data_fingerprint = "89abcdef01234567";
   provenance.attempt = 1;
@@ -146,8 +148,17 @@ namespace {
 std::string StageId(const std::string& text) { return HashHex(text); }
 
 AttemptRecord MakeAttempt(const std::string& stage, int attempt, int slot, double start, double seconds) {
-  return {stage, attempt, "node0",       fmt::format("cpu:{}", slot), "finished",
-          "",    "",      1.7e9 + start, 1.7e9 + start + seconds};
+  return {.stage_id = stage,
+          .attempt = attempt,
+          .host = "node0",
+          .job = "123_4",
+          .slot = fmt::format("cpu:{}", slot),
+          .outcome = "finished",
+          .cause = "",
+          .message = "",
+          .job_restart = 1,
+          .started_at = 1.7e9 + start,
+          .finished_at = 1.7e9 + start + seconds};
 }
 
 // Adds trials and their prune stages to an input, slot by slot, as a launcher with two slots would have run

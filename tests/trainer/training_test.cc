@@ -8,6 +8,7 @@
 #include "cluster/base/errors.h"
 #include "cluster/base/memory.h"
 #include "sweeps/cost.h"
+#include "tests/cluster/environment.h"
 #include "tests/support/corpora.h"
 #include "tests/trainer/training_support.h"
 #include "trainer/control_protocol.h"
@@ -20,6 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::MakeCorpus;
 using testing::RecordingReporter;
+using testing::ScopedVariable;
 using testing::SmallStage;
 using testing::TempDir;
 using testing::Trial;
@@ -44,6 +46,7 @@ class Training : public ::testing::Test {
 
 TEST_F(Training, RecordsStepsEvaluationsImportanceAndSealsTheResult) {
   const StageConfig config = SmallStage();
+  const ScopedVariable job("SLURM_JOB_ID", nullptr), array("SLURM_ARRAY_JOB_ID", nullptr), pbs("PBS_JOBID", nullptr);
   Trial trial(workspace_.path(), corpus_, config);
   RecordingReporter reporter;
   const StageOutcome outcome = trial.Run(reporter);
@@ -83,7 +86,23 @@ TEST_F(Training, RecordsStepsEvaluationsImportanceAndSealsTheResult) {
   EXPECT_GT(result.summary.peak_memory_bytes, 1 << 20);
   EXPECT_EQ(result.provenance.stage_id, config.id);
   EXPECT_EQ(result.provenance.data_fingerprint, corpus_.fingerprint);
+  EXPECT_EQ(result.provenance.job, "") << "not within a job";
   EXPECT_EQ(ReadStageFile(trial.metrics()).tables.steps.size(), 20u);
+}
+
+TEST_F(Training, TheBatchJobIsInTheProvenanceAndInNoDigest) {
+  const StageConfig config = SmallStage();
+  const StageSummary outside = Undisturbed(config);
+  const ScopedVariable job("SLURM_JOB_ID", "77"), array("SLURM_ARRAY_JOB_ID", "76"), task("SLURM_ARRAY_TASK_ID", "3"),
+      restarts("SLURM_RESTART_COUNT", "2");
+  Trial trial(workspace_.path(), corpus_, config);
+  RecordingReporter reporter;
+  EXPECT_EQ(trial.Run(reporter).summary.digest, outside.digest);
+  for (const std::string& path : {trial.result(), trial.metrics()}) {
+    const StageFile file = ReadStageFile(path);
+    EXPECT_EQ(file.provenance.job, "76_3") << path;
+    EXPECT_EQ(file.provenance.job_restart, 2) << path;
+  }
 }
 
 TEST_F(Training, StoppedAndContinuedItEndsWithTheSameBits) {

@@ -92,6 +92,8 @@ TEST(SlurmAnswers, ConfigurationIsReadByName) {
 }
 
 TEST(SlurmAnswers, ARequestThatTimedOutMayHaveArrived) {
+  EXPECT_TRUE(SaysJobIsChanging("scontrol ended with code 1: Job is pending execution for job 7"));
+  EXPECT_FALSE(SaysJobIsChanging("scontrol ended with code 1: Requested operation is presently disabled for job 7"));
   EXPECT_TRUE(LeavesOpen("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"));
   EXPECT_FALSE(LeavesOpen("sbatch: error: invalid partition specified: x"));
   EXPECT_FALSE(LeavesOpen("sbatch: error: Unable to contact slurm controller (connect failure)"));

@@ -86,7 +86,7 @@ TEST(JobDecision, RequeuesHaveACap) {
 }
 
 TEST(LostCoordinator, OnlyANodeThatSlurmTakesForDeadIsGivenUp) {
-  for (const char* dead : {"down", "down*", "DOWN*+DRAIN", "fail", "powered_down"}) EXPECT_TRUE(IsDeadNode(dead)) << dead;
+  for (const char* dead : {"down", "down*", "DOWN*+DRAIN", "drained*", "fail", "powered_down"}) EXPECT_TRUE(IsDeadNode(dead)) << dead;
   for (const char* other : {"", "allocated", "mixed", "idle", "draining", "mixed*", "allocated*"})
     EXPECT_FALSE(IsDeadNode(other)) << other;
 }

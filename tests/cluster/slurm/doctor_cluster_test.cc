@@ -52,6 +52,32 @@ TEST(DoctorCluster, ClocksSpaceInterfacesAndMissingNodesAreTold) {
   EXPECT_EQ(Find(JudgeNodeLooks({}, 2, 0, 0, {}), "nodes")->level, FindingLevel::kProblem);
 }
 
+TEST(DoctorCluster, MpiThatDoesNotFitIsToldWithItsRemedy) {
+  const auto look = [](const std::string& host, int ranks, bool exchanged, const std::string& problem) {
+    return MpiLook{host, "Open MPI v4.1.4", ranks, exchanged, problem};
+  };
+  const std::vector<MpiLook> well = {look("n0", 2, true, ""), look("n1", 2, true, "")};
+  const std::vector<MpiLook> read = ParseMpiLooks("chatter\n" + FormatMpiLook(well[0]) + "headsweep-mpi|{\n" + FormatMpiLook(well[1]));
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read[1].host, "n1");
+  EXPECT_EQ(JudgeMpiLooks(read, 2, "pmix", "").level, FindingLevel::kOk);
+  EXPECT_THAT(JudgeMpiLooks(read, 2, "pmix", "").text, HasSubstr("Open MPI v4.1.4"));
+  const auto problem = [](const std::vector<MpiLook>& looks, const std::string& complaint) {
+    const Finding finding = JudgeMpiLooks(looks, 2, "pmi2", complaint);
+    EXPECT_EQ(finding.level, FindingLevel::kProblem);
+    EXPECT_FALSE(finding.remedy.empty());
+    return finding.text + "\n" + finding.remedy;
+  };
+  EXPECT_THAT(problem({look("n0", 1, true, ""), look("n1", 1, true, "")}, ""), HasSubstr("MPI sees 1 of 2 processes"));
+  EXPECT_THAT(problem({look("n0", 2, false, ""), look("n1", 2, true, "")}, ""), HasSubstr("1 of 2 nodes could"));
+  EXPECT_THAT(problem({look("n0", 0, false, "no peers")}, "srun ended"), HasSubstr("no peers"));
+  EXPECT_THAT(problem({well[0]}, "n1 said nothing"), HasSubstr("n1 said nothing"));
+  EXPECT_THAT(problem({}, "invalid MPI type"), HasSubstr("invalid MPI type"));
+  std::vector<MpiLook> mixed = well;
+  mixed[1].library = "MPICH 4.0";
+  EXPECT_THAT(problem(mixed, ""), HasSubstr("different MPI libraries: MPICH 4.0; Open MPI v4.1.4"));
+}
+
 TEST(DoctorCluster, ANodeReadsWritesAndReports) {
   const testing::TempDir temp;
   FileSystem::Real().WriteFile(temp / "from-login", "token");

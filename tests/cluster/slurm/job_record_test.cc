@@ -121,6 +121,9 @@ TEST(SubmissionState, PeopleSeeWhyItWaitsAndWhatStillFits) {
     return DescribeSubmission(submission, JudgeSubmission(submission, {true, {job}, ""}, 0), needed);
   };
   EXPECT_THAT(lines(Job("7", "PENDING"), {}), ElementsAre("job 7: pending (Resources)"));
+  SlurmJob held = Job("7", "PENDING");
+  held.reason = "launch failed requeued held";
+  EXPECT_THAT(lines(held, {}), ElementsAre(HasSubstr("scontrol release 7")));
   EXPECT_THAT(lines(Job("7", "RUNNING"), {}), ElementsAre("job 7: running on n1, 00:10:00 left"));
   EXPECT_THAT(lines(Job("7", "RUNNING"), 60), ElementsAre(HasSubstr("the rest of the sweep fits")));
   EXPECT_THAT(lines(Job("7", "RUNNING"), 2400), ElementsAre(HasSubstr("needs about 00:40:00, so about 25 % of it fits")));

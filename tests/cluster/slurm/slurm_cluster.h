@@ -64,10 +64,16 @@ class SlurmCluster {
     });
   }
 
+  const std::string& directory() const { return directory_; }
+  // Of the program with that number.
+  static std::string DirectoryOf(pid_t program) {
+    return (std::filesystem::temp_directory_path() / ("hs-slurm-" + std::to_string(program))).string();
+  }
+
   static constexpr int kNodes = 3;
 
  private:
-  SlurmCluster() : directory_((std::filesystem::temp_directory_path() / ("hs-slurm-" + std::to_string(::getpid()))).string()) {
+  SlurmCluster() : directory_(DirectoryOf(::getpid())) {
     const ProgramResult start = RunProgram({Script(), directory_, "start", "--nodes", std::to_string(kNodes), "--while",
                                             std::to_string(::getpid())},
                                            60, /*merge_errors=*/true);
@@ -133,47 +139,26 @@ class SlurmSweepTest : public DisturbedSweepTest {
       return now && now->state == state;
     });
   }
-  // Waits for the end and returns Slurm's word for it. A job that waits after a requeue is let go at once.
+  // Waits for the end and returns Slurm's word for it.
   std::string WaitForEnd(const std::string& job) {
     std::string state;
     WaitUntil([&] {
       const auto now = Look(job);
       if (!now) return false;
       state = now->state;
-      if (now->phase == JobPhase::kPending && now->reason == "BeginTime") Hurry(job);
       return now->phase == JobPhase::kOver;
     });
     return state;
   }
-  // A requeued job is held back for two minutes, so that Slurm has heard of the end of its earlier run when it starts. That
-  // is so when the processes that report it are gone.
-  static void Hurry(const std::string& job) {
-    EXPECT_TRUE(WaitUntil([&] {
-      const JobsAnswer now = Slurm(30).Jobs({job});
-      return now.known && !now.jobs.empty() && now.jobs.front().reason == "BeginTime" && !IsBeingClearedAway(job);
-    }));
-    RunProgram({"scontrol", "update", "JobId=" + job, "StartTime=now"}, 30);
+  // Until jobs of the latest submission have begun so often, requeued ones included.
+  bool WaitForStarts(const Workspace& workspace, int count) {
+    return WaitUntil([&] { return Count(History(workspace), job_event::kStarted) >= count; });
   }
-  // Lets a requeued job go and waits until it has started for the n-th time. Hurried like that, it may still be taken down, before it
-  // begins, by what Slurm does about the end of its earlier run (seen: FAILED after 0 s, and not a word of the script); then it is
-  // requeued again.
-  bool LetGo(const std::string& job, const Workspace& workspace, int starts) {
-    Hurry(job);
-    return WaitUntil([&] {
-      if (Count(History(workspace), job_event::kStarted) >= starts) return true;
-      const auto now = Look(job);
-      if (now && now->state == "FAILED") {
-        RunProgram({"scontrol", "requeue", job}, 30);
-        Hurry(job);
-      }
-      return false;
-    });
+  // Until something new is safe on disk, so that the job that is told to leave then has not run in vain.
+  bool WaitForNewCheckpoint(const Workspace& workspace) {
+    return WaitForEvent(workspace, journal::kCheckpointed, CountEvents(workspace, journal::kCheckpointed) + 1);
   }
-  static bool IsBeingClearedAway(const std::string& job) {
-    for (const auto& entry : std::filesystem::directory_iterator("/proc"))
-      if (Slurp(entry.path() / "cmdline").starts_with("slurmstepd: [" + job + ".")) return true;
-    return false;
-  }
+  static void TellToLeave(const std::string& job) { RunProgram({"scancel", "--signal=USR2", job}, 30); }
   bool WaitForEvent(const Workspace& workspace, const char* type, int count = 1) {
     return WaitUntil([&] {
       if (!FileSystem::Real().Exists(workspace.Journal("s"))) return false;

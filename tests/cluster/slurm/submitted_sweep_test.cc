@@ -1,6 +1,9 @@
 // Sweeps on a real Slurm cluster of three nodes: submitted, disturbed in every way that Slurm knows, and ending with the
 // bits of a run on this machine alone.
 #include "cluster/base/errors.h"
+#include "launcher/sweep_state.h"
+#include "results/results_file.h"
+#include "results/stage_file.h"
 #include "tests/cluster/slurm/slurm_cluster.h"
 
 namespace headsweep {
@@ -16,9 +19,23 @@ TEST_F(SlurmSweepTest, OverThreeNodesItEqualsTheLocalRun) {
   EXPECT_EQ(WaitForEnd(job), "COMPLETED");
   ExpectUndisturbedResults(workspace);
   EXPECT_EQ(Hosts(workspace), (std::set<std::string>{"n0", "n1"})) << "two trials, on two of the nodes";
-  // Logs and journal name nodes and jobs.
+  // Logs, journal and results name nodes and jobs.
   EXPECT_THAT(Logs(workspace), HasSubstr(fmt::format("job {} on n[0-2]", job)));
   EXPECT_EQ(Field(Events(workspace).front(), "job"), job);
+  EXPECT_EQ(Headsweep({"collect", "s"}, workspace).code, 0);
+  const ResultsFile results(workspace.Results("s"));
+  std::set<std::string> hosts;
+  int rows = 0;
+  results.ForEachRow<Provenance>(ProvenanceSchema(), [&](const auto&, const auto&, const Provenance& row) {
+    EXPECT_EQ(row.job, job);
+    EXPECT_EQ(row.job_restart, 0);
+    hosts.insert(row.host);
+    ++rows;
+  });
+  EXPECT_EQ(rows, 4);
+  EXPECT_EQ(hosts, Hosts(workspace));
+  ASSERT_EQ(results.attempts.size(), 4u);
+  for (const AttemptRecord& attempt : results.attempts) EXPECT_EQ(attempt.job, job) << attempt.host;
   const Finished status = Headsweep({"status", "s"}, workspace);
   EXPECT_THAT(status.output, HasSubstr(fmt::format("job {}: over (COMPLETED)", job)));
 }
@@ -29,6 +46,9 @@ TEST_F(SlurmSweepTest, AnArrayOfJobsDrainsOneSweep) {
   const Finished too_many = Headsweep({"submit", temp_ / "sweep.toml", "--array", "64"}, workspace);
   EXPECT_EQ(too_many.code, 2);
   EXPECT_THAT(too_many.output, HasSubstr("takes 63 at most (MaxArraySize = 64)"));
+  const Finished too_large = Headsweep({"submit", temp_ / "sweep.toml", "--nodes", "4"}, workspace);
+  EXPECT_EQ(too_large.code, 2);
+  EXPECT_THAT(too_large.output, HasSubstr("partition main has 3 nodes, so the job would wait for ever"));
   const std::string job = Submit(workspace, {"--array", "2"});
   for (const char* task : {"_0", "_1"}) EXPECT_EQ(WaitForEnd(job + task), "COMPLETED");
   EXPECT_EQ(DigestsOf(workspace), Local());
@@ -45,13 +65,11 @@ TEST_F(SlurmSweepTest, LongerThanItsTimeLimitItIsRequeuedUntilItIsDone) {
   ASSERT_TRUE(WaitForEvent(workspace, journal::kStopRequested));
   SignalTrials(workspace, SIGCONT);
   for (int requeues = 1; requeues <= 3; ++requeues) {
-    ASSERT_TRUE(WaitUntil([&] { return Count(History(workspace), job_event::kRequeued) == requeues; })) << requeues;
-    ASSERT_TRUE(WaitForState(job, "PENDING"));
-    ASSERT_TRUE(LetGo(job, workspace, requeues + 1));
+    ASSERT_TRUE(WaitForStarts(workspace, requeues + 1)) << requeues;
+    EXPECT_EQ(Count(History(workspace), job_event::kRequeued), requeues);
     if (requeues == 3) break;
-    const auto checkpoints = CountEvents(workspace, journal::kCheckpointed);
-    ASSERT_TRUE(WaitForEvent(workspace, journal::kCheckpointed, checkpoints + 1));
-    RunProgram({"scancel", "--signal=USR2", job}, 30);
+    ASSERT_TRUE(WaitForNewCheckpoint(workspace));
+    TellToLeave(job);
   }
   EXPECT_EQ(WaitForEnd(job), "COMPLETED");
   ExpectUndisturbedResults(workspace);
@@ -61,32 +79,6 @@ TEST_F(SlurmSweepTest, LongerThanItsTimeLimitItIsRequeuedUntilItIsDone) {
       EXPECT_THAT(Field(event, "outcome"), ::testing::AnyOf("finished", "stopped"));
     }
   }
-}
-
-TEST_F(SlurmSweepTest, SurvivesTheLossOfANode) {
-  MakeItLonger();
-  const Workspace workspace(temp_ / "ws");
-  const std::string job = Submit(workspace, {"--nodes", "3"});
-  ASSERT_TRUE(WaitForEvent(workspace, journal::kCheckpointed, 2));
-  ASSERT_TRUE(Hosts(workspace).contains("n1"));
-  SlurmCluster::Do({"kill-node", "1"});
-  EXPECT_EQ(WaitForEnd(job), "COMPLETED");
-  ExpectUndisturbedResults(workspace);
-  EXPECT_EQ(Count(History(workspace), job_event::kStarted), 1) << "the survivors went on";
-}
-
-TEST_F(SlurmSweepTest, ItsCoordinatorsNodeIsLostAndItIsRequeued) {
-  MakeItLonger();
-  const Workspace workspace(temp_ / "ws");
-  const std::string job = Submit(workspace, {"--nodes", "2"});
-  ASSERT_TRUE(WaitForEvent(workspace, journal::kCheckpointed));
-  SlurmCluster::Do({"kill-node", "0"});
-  // As a site's health checks do, long before Slurm's own time-outs.
-  RunProgram({"scontrol", "update", "NodeName=n0", "State=DOWN", "Reason=dead"}, 30);
-  EXPECT_EQ(WaitForEnd(job), "COMPLETED");
-  ExpectUndisturbedResults(workspace);
-  EXPECT_EQ(Count(History(workspace), job_event::kStarted), 2);
-  EXPECT_THAT(Logs(workspace), HasSubstr("on n[1-2]"));
 }
 
 TEST_F(SlurmSweepTest, AfterScancelResumeGoesOn) {
@@ -116,6 +108,13 @@ TEST_F(SlurmSweepTest, RequeuedByTheAdministratorItGoesOn) {
   EXPECT_EQ(WaitForEnd(job), "COMPLETED");
   ExpectUndisturbedResults(workspace);
   EXPECT_EQ(Count(History(workspace), job_event::kStarted), 2);
+  std::set<int> restarts;  // of the job, which stays the same
+  for (const auto& [stage, position] : ReadSweepState(workspace, FileSystem::Real(), "s").latest) {
+    const StageFile result = ReadStageFile(workspace.TrialResult(stage));
+    EXPECT_EQ(result.provenance.job, job);
+    restarts.insert(result.provenance.job_restart);
+  }
+  EXPECT_THAT(restarts, ::testing::Contains(1));
 }
 
 TEST_F(SlurmSweepTest, PreemptedItIsRequeuedAndGoesOn) {
@@ -182,7 +181,15 @@ TEST_F(SlurmSweepTest, TheDoctorLooksFromTheNodes) {
   EXPECT_THAT(doctor.output, HasSubstr("main (default): 3 nodes (3 idle) with 4 CPUs and gpu:fake:2, limit infinite"));
   EXPECT_THAT(doctor.output, HasSubstr("what one node writes and renames, the others read"));
   EXPECT_THAT(doctor.output, HasSubstr("srun --mpi=pmix is there"));
+  EXPECT_THAT(doctor.output, HasSubstr("under srun --mpi=pmix a message went round 2 nodes (Open MPI"));
   EXPECT_TRUE(FileSystem::Real().List(workspace.root()).empty()) << "it leaves nothing behind";
+  // A plugin that this MPI does not understand.
+  FileSystem::Real().CreateDirectories(temp_ / "config/headsweep");
+  std::ofstream(temp_ / "config/headsweep/cluster.toml") << "mpi = \"none\"\n";
+  const Finished mismatch = Headsweep({"doctor", "--cluster", "--nodes", "2"}, workspace);
+  EXPECT_EQ(mismatch.code, 1) << mismatch.output;
+  EXPECT_THAT(mismatch.output, HasSubstr("under srun --mpi=none 0 of 2 nodes could exchange messages"));
+  EXPECT_THAT(mismatch.output, HasSubstr("`mpi` in cluster.toml"));
 }
 
 TEST_F(SlurmSweepTest, HostileNamesReachNoShell) {
