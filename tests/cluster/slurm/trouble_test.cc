@@ -150,6 +150,25 @@ TEST_F(SlurmTroubleTest, ItsCoordinatorsNodeIsLostAndItIsRequeued) {
   EXPECT_THAT(Logs(workspace), HasSubstr("on n[1-2]"));
 }
 
+// The batch script is gone with the node, so an agent that is left makes the job that goes on; two are left, one makes it.
+TEST_F(SlurmTroubleTest, ItsCoordinatorsNodeIsLostWhereRequeueIsRefused) {
+  MakeItLonger();
+  const Workspace workspace(temp_ / "ws");
+  const std::string job = Submit(workspace, {"--nodes", "3", "--", "--no-requeue"});
+  ASSERT_TRUE(WaitForEvent(workspace, journal::kCheckpointed));
+  SlurmCluster::Do({"kill-node", "0"});
+  RunProgram({"scontrol", "update", "NodeName=n0", "State=DOWN", "Reason=dead"}, 30);
+  const std::string next = WaitForLink(workspace, 1);
+  ASSERT_NE(next, "");
+  EXPECT_EQ(WaitForEnd(job), "CANCELLED");
+  SlurmCluster::Do({"start-node", "0"});  // it wants three nodes again
+  RunProgram({"scontrol", "update", "NodeName=n0", "State=RESUME"}, 30);
+  EXPECT_EQ(WaitForEnd(next), "COMPLETED");
+  ExpectUndisturbedResults(workspace);
+  EXPECT_EQ(Count(History(workspace), job_event::kChained), 1);
+  EXPECT_EQ(Count(History(workspace), job_event::kStarted), 2);
+}
+
 // Its trials go on elsewhere; when the node comes back, what it still has of the job is of the past.
 TEST_F(SlurmTroubleTest, ANodeThatIsCutOffAndComesBackChangesNothing) {
   MakeItLonger();
