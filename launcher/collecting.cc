@@ -51,53 +51,61 @@ std::map<std::string, AxisValue> ConfigColumns(const StageConfig& config) {
   return columns;
 }
 
-CollectInput MakeCollectInput(const SweepState& state, const Workspace& workspace, const FileSystem& files) {
+namespace {
+
+CollectStage StageOf(const SweepState& state, const Workspace& workspace, const FileSystem& files, const PlanStage& stage) {
+  const StageConfig config = state.planned.plan.Config(stage);
+  const StageStatus& status = state.core.status(StageId(config.id));
+  const AttemptHistory* attempt = state.LatestAttempt(config.id);
+  const std::string result = workspace.TrialResult(config.id);
+  CollectStage collected;
+  collected.id = config.id;
+  collected.kind = config.kind == StageKind::kTrain ? "train" : "prune";
+  collected.parent = config.parent;
+  collected.state = state.StateOf(config.id);
+  if (collected.state == "failed" && attempt != nullptr)
+    collected.reason = fmt::format("{}: {}", attempt->cause, attempt->message);
+  if (collected.state == "skipped" || collected.state == "early-stopped") collected.reason = status.message;
+  if (files.Exists(result)) collected.result_path = result;
+  // What it had reached: the file of its last attempt, which was closed in order but not sealed.
+  if (collected.state == "early-stopped" && collected.result_path.empty()) {
+    const std::vector<int> attempts = workspace.Attempts(files, config.id);
+    if (!attempts.empty() && files.Exists(workspace.AttemptMetrics(config.id, attempts.back())))
+      collected.result_path = workspace.AttemptMetrics(config.id, attempts.back());
+  }
+  collected.config_json = CanonicalJson(config);
+  collected.columns = ConfigColumns(config);
+  collected.points = state.planned.plan.Points(stage);
+  return collected;
+}
+
+}  // namespace
+
+CollectSource MakeCollectSource(const SweepState& state, const Workspace& workspace, const FileSystem& files) {
   const Plan& plan = state.planned.plan;
-  CollectInput input;
-  input.sweep_name = plan.name;
-  input.sweep_toml = state.planned.sweep.text();
+  CollectSource source;
+  source.sweep_name = plan.name;
+  source.sweep_toml = state.planned.sweep.text();
   for (const PlanAxis& axis : plan.axes)
-    input.axes.push_back({.name = axis.name, .key = axis.key, .values = axis.values});
-  for (const PlanStage& stage : plan.stages) {
-    const StageConfig& config = stage.config;
-    const StageStatus& status = state.core.status(StageId(config.id));
-    const AttemptHistory* attempt = state.LatestAttempt(config.id);
-    const std::string result = workspace.TrialResult(config.id);
-    CollectStage collected;
-    collected.id = config.id;
-    collected.kind = config.kind == StageKind::kTrain ? "train" : "prune";
-    collected.parent = config.parent;
-    collected.state = state.StateOf(config.id);
-    if (collected.state == "failed" && attempt != nullptr)
-      collected.reason = attempt->cause + ": " + attempt->message;
-    if (collected.state == "skipped" || collected.state == "early-stopped") collected.reason = status.message;
-    if (files.Exists(result)) collected.result_path = result;
-    // What it had reached: the file of its last attempt, which was closed in order but not sealed.
-    if (collected.state == "early-stopped" && collected.result_path.empty()) {
-      const std::vector<int> attempts = workspace.Attempts(files, config.id);
-      if (!attempts.empty() && files.Exists(workspace.AttemptMetrics(config.id, attempts.back())))
-        collected.result_path = workspace.AttemptMetrics(config.id, attempts.back());
-    }
-    collected.config_json = CanonicalJson(config);
-    collected.columns = ConfigColumns(config);
-    collected.points = stage.points;
-    input.stages.push_back(std::move(collected));
-  }
-  for (const AttemptHistory& attempt : state.attempts) {
-    if (!state.planned.index.contains(attempt.stage)) continue;  // the sweep file no longer has it
-    input.attempts.push_back({.stage_id = attempt.stage,
-                              .attempt = attempt.attempt,
-                              .host = attempt.host,
-                              .job = attempt.job,
-                              .slot = attempt.slots,
-                              .outcome = attempt.outcome,
-                              .cause = attempt.cause,
-                              .message = attempt.message,
-                              .job_restart = attempt.job_restart,
-                              .started_at = attempt.started_at,
-                              .finished_at = attempt.ended_at});
-  }
-  return input;
+    source.axes.push_back({.name = axis.name, .key = axis.key, .values = axis.values});
+  source.for_each_stage = [&](const auto& visit) {
+    for (const PlanStage& stage : state.planned.plan.stages) visit(StageOf(state, workspace, files, stage));
+  };
+  source.for_each_attempt = [&](const auto& visit) {
+    for (const AttemptHistory& attempt : state.attempts)
+      visit({.stage_id = state.planned.IdAt(attempt.stage),
+             .attempt = attempt.attempt,
+             .host = std::string(attempt.host),
+             .job = std::string(attempt.job),
+             .slot = std::string(attempt.slots),
+             .outcome = std::string(attempt.outcome),
+             .cause = std::string(attempt.cause),
+             .message = std::string(attempt.message),
+             .job_restart = attempt.job_restart,
+             .started_at = attempt.started_at,
+             .finished_at = attempt.ended_at});
+  };
+  return source;
 }
 
 }  // namespace headsweep

@@ -6,7 +6,8 @@
 
 namespace headsweep {
 
-CollectInput MakeCollectInput(const SweepState& state, const Workspace& workspace, const FileSystem& files);
+// A stage at a time, from the plan. What it is made from must outlive it.
+CollectSource MakeCollectSource(const SweepState& state, const Workspace& workspace, const FileSystem& files);
 
 // The resolved configuration as columns of a table: "heads" (a number, or a text when layers differ),
 // "head_size", "seed", ….

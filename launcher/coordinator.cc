@@ -567,7 +567,7 @@ void Coordinator::Start(std::function<void(int, bool)> on_end) {
         [raw = impl_.get()](NodeId from, const nlohmann::json& message) { raw->OnMessage(from, message); });
     remote = true;  // the first link is the one within this process
   }
-  if (impl.options.joined != nullptr) impl.Hear(impl.options.joined->RunningElsewhere());
+  if (impl.options.joined != nullptr) impl.Hear(impl.options.joined->StateElsewhere());
   for (const auto& [id, node] : impl.nodes)
     impl.Send(id, {{message::kType, message::kWelcome},
                    {"workspace", impl.workspace.root()},

@@ -27,6 +27,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -133,6 +134,13 @@ struct CorePolicy {
   double time_limit_lead_seconds = 60;  // from "stop" to the end of the allocation: time to checkpoint
 };
 
+// A history that is in no memory as a whole: calls visit for each event, in order. Called once.
+struct HistoryStream {
+  using Visit = std::function<void(const JournalEvent& event)>;
+  explicit HistoryStream(std::function<void(const Visit& visit)> for_each_) : for_each(std::move(for_each_)) {}
+  std::function<void(const Visit& visit)> for_each;
+};
+
 struct StageStatus {
   StageState state = StageState::kWaiting;
   Attempt attempt;                  // the latest; value 0 = none yet
@@ -152,6 +160,8 @@ class Core {
   // Record of the first Handle); one that finished in the history but is not in `done` has lost its result and runs again.
   // Aborts on a plan with a duplicate stage, an unknown parent or a circle.
   Core(std::vector<StageSpec> plan, CorePolicy policy, const std::vector<JournalEvent>& history,
+       const std::map<StageId, std::string>& done_summaries);
+  Core(std::vector<StageSpec> plan, CorePolicy policy, const HistoryStream& history,
        const std::map<StageId, std::string>& done_summaries);
 
   // now: monotonic seconds, never decreasing. Commands are in the order in which they must be carried out: records first.
@@ -212,7 +222,7 @@ class Core {
     std::string given_up;            // stopped early, and why
   };
   std::vector<int> LinkPlan();       // returns all stages, parents first
-  std::vector<Past> Replay(const std::vector<JournalEvent>& history);
+  std::vector<Past> Replay(const HistoryStream& history);
   void Settle(const std::vector<int>& parents_first, const std::vector<Past>& past,
               const std::map<StageId, std::string>& done_summaries);
   // core.cc

@@ -9,6 +9,12 @@ namespace headsweep {
 
 Core::Core(std::vector<StageSpec> plan, CorePolicy policy, const std::vector<JournalEvent>& history,
            const std::map<StageId, std::string>& done_summaries)
+    : Core(std::move(plan), policy, HistoryStream([&](const HistoryStream::Visit& visit) {
+             for (const JournalEvent& event : history) visit(event);
+           }), done_summaries) {}
+
+Core::Core(std::vector<StageSpec> plan, CorePolicy policy, const HistoryStream& history,
+           const std::map<StageId, std::string>& done_summaries)
     : plan_(std::move(plan)),
       policy_(policy),
       entries_(plan_.size()),
@@ -57,13 +63,13 @@ std::vector<int> Core::LinkPlan() {
   return order;
 }
 
-std::vector<Core::Past> Core::Replay(const std::vector<JournalEvent>& history) {
+std::vector<Core::Past> Core::Replay(const HistoryStream& history) {
   std::vector<Past> past(entries_.size());
   int launch = 0;  // counts starts by a person; failures of earlier ones are forgiven
-  for (const JournalEvent& event : history) {
+  history.for_each([&](const JournalEvent& event) {
     if (event.type == journal::kSweepStarted && journal::Field(event, "automatic") != "yes") ++launch;
     const auto it = index_.find(StageId(event.stage));
-    if (it == index_.end()) continue;  // not about a stage, or of one that the sweep file no longer has
+    if (it == index_.end()) return;  // not about a stage, or of one that the sweep file no longer has
     Entry& entry = At(it->second);
     Past& stage = past[static_cast<std::size_t>(it->second)];
     StageStatus& status = entry.status;
@@ -94,7 +100,7 @@ std::vector<Core::Past> Core::Replay(const std::vector<JournalEvent>& history) {
         status.summary = journal::Field(event, "summary");
         LearnMemory(plan_[static_cast<std::size_t>(it->second)], journal::NumberField(event, "memory"));
         stage.given_up.clear();
-        continue;
+        return;
       }
       if (status.cause == control::kCauseOutOfMemory)  // kept for ever: the stage has not grown smaller
         LearnOutOfMemory(entry, journal::Field(event, "in_company") == "yes");
@@ -103,7 +109,7 @@ std::vector<Core::Past> Core::Replay(const std::vector<JournalEvent>& history) {
       if (journal::Field(event, "charged") == "yes") ++stage.failures;
       stage.hopeless = VerdictOn(status.cause) == Verdict::kGiveUp;
     }
-  }
+  });
   for (Past& stage : past) {
     if (policy_.automatic_restart && stage.launch == launch) continue;
     stage.failures = 0;

@@ -41,9 +41,9 @@ Used FindUsed(const Workspace& workspace, const FileSystem& files) {
   for (const std::string& name : workspace.Sweeps(files)) {
     const PlannedSweep planned = PlanSweep(LoadKeptSweep(workspace, files, name), FingerprintOfSource());
     for (const PlanStage& stage : planned.plan.stages) {
-      used.stages.insert(stage.config.id);
-      used.texts.insert(stage.config.task.fingerprint);
+      used.stages.insert(planned.plan.Id(stage));
     }
+    for (const auto& [text, fingerprint] : planned.plan.fingerprints) used.texts.insert(fingerprint);
   }
   return used;
 }

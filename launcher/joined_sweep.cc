@@ -37,6 +37,8 @@ std::vector<JournalEvent> JoinedSweep::ReadOn(Other& other) {
     const std::pair<StageId, Attempt> id(event.stage, event.attempt);
     if (event.type == journal::kAttemptStarted) other.open.insert(id);
     if (event.type == journal::kAttemptEnded) other.open.erase(id);
+    if (event.type == journal::kPaused) other.paused_by = journal::Field(event, "by");
+    if (event.type == journal::kContinued) other.paused_by.reset();
   }
   return events;
 }
@@ -48,11 +50,12 @@ std::vector<LauncherJournal> JoinedSweep::ReadJournals() {
   return journals;
 }
 
-std::vector<Event> JoinedSweep::RunningElsewhere() {
+std::vector<Event> JoinedSweep::StateElsewhere() {
   std::vector<Event> events;
   for (auto& [key, other] : others_) {
     other.gone = watch_.IsGone(key);
     if (other.gone) continue;
+    if (other.paused_by) events.push_back(PauseRequested{true, *other.paused_by});
     for (const auto& [stage, attempt] : other.open) {
       JournalEvent started;
       started.type = journal::kAttemptStarted;

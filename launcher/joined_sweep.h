@@ -28,8 +28,9 @@ class JoinedSweep {
 
   // What all the others have recorded so far; the events after it come from Look and Claim. Call once, first.
   std::vector<LauncherJournal> ReadJournals();
-  // Attempts of others that have begun and not ended, according to their journals: as events for a core that knows the history.
-  std::vector<Event> RunningElsewhere();
+  // Of the others that may live, for a core that knows the history: whether they are paused (then this launcher is too, until
+  // somebody says `continue` to all of them), and the attempts that have begun and not ended, according to their journals.
+  std::vector<Event> StateElsewhere();
 
   struct Answer {
     std::vector<Event> heard;  // to be handled first: it may change what the claim was for
@@ -54,6 +55,7 @@ class JoinedSweep {
     LauncherCard card;
     JournalTail tail;
     std::set<std::pair<StageId, Attempt>> open;  // begun and not ended
+    std::optional<std::string> paused_by;
     bool gone = false;
   };
   void MeetNewcomers();

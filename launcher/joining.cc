@@ -76,12 +76,6 @@ std::string GivenLaunch() {
   return launch != nullptr ? launch : "";
 }
 
-bool HasLaunched(const std::vector<JournalEvent>& history, const std::string& launch) {
-  return !launch.empty() && std::any_of(history.begin(), history.end(), [&](const JournalEvent& event) {
-    return event.type == journal::kSweepStarted && journal::Field(event, "launch") == launch;
-  });
-}
-
 std::unique_ptr<Membership> JoinSweep(FileSystem& files, const Workspace& workspace, const std::string& sweep,
                                       const std::string& text, const JoinOptions& options) {
   const std::string hash = HashHex(text);

@@ -28,8 +28,6 @@ std::unique_ptr<Membership> JoinSweep(FileSystem& files, const Workspace& worksp
 // HEADSWEEP_LAUNCH, which `headsweep batch` sets; "" elsewhere. One launch has one budget of failures (`launch` in JOURNAL.md).
 inline constexpr const char* kLaunchVariable = "HEADSWEEP_LAUNCH";
 std::string GivenLaunch();
-// Whether a launcher of that launch has begun before; never for "".
-bool HasLaunched(const std::vector<JournalEvent>& history, const std::string& launch);
 
 // For a launcher that holds the sweep's lock: that nobody shares the sweep any more. Waits for at most a lease until those
 // who are silent are known to be gone. Throws ConfigError that names who is there.

@@ -14,6 +14,8 @@ namespace {
 // that one began after an fsync.
 constexpr const char* kBatch = "batch";
 
+constexpr std::size_t kBlockBytes = 1 << 20;
+
 std::int64_t TakeBatch(JournalEvent& event) {
   const auto it = event.fields.find(kBatch);
   if (it == event.fields.end()) return 0;
@@ -24,37 +26,55 @@ std::int64_t TakeBatch(JournalEvent& event) {
 
 }  // namespace
 
-JournalHistory ReadJournal(const FileSystem& files, const std::string& path) {
+JournalHistory ScanJournal(const FileSystem& files, const std::string& path, const OnJournalEvent& visit) {
   JournalHistory history;
   if (!files.Exists(path)) return history;
-  const std::string bytes = files.ReadFile(path);
   int line_number = 0, damaged_line = 0;
-  for (std::size_t begin = 0; begin < bytes.size();) {
-    const std::size_t newline = bytes.find('\n', begin);
-    const std::size_t end = newline == std::string::npos ? bytes.size() : newline + 1;
-    auto event = ParseJournalLine(std::string_view(bytes).substr(begin, end - begin));
+  std::int64_t at = 0;  // of the first byte of rest
+  const auto take = [&](std::string_view line) {
+    auto event = ParseJournalLine(line);
     ++line_number;
+    at += static_cast<std::int64_t>(line.size());
     if (!event) {
       if (damaged_line == 0) damaged_line = line_number;
-    } else {
-      const std::int64_t batch = TakeBatch(*event);
-      if (damaged_line == 0) {
-        history.events.push_back(std::move(*event));
-        history.end = static_cast<std::int64_t>(end);
-      } else if (batch > history.end) {
-        throw IoError(
-            "read journal", path, EBADMSG,
-            fmt::format(
-                "line {} is damaged, and not by a crash: line {} was appended later. Restore the file "
-                "from a backup, or move it away and run `headsweep run` again: stages with a sealed "
-                "result are adopted, not repeated",
-                damaged_line, line_number));
-      }
+      return;
     }
-    begin = end;
+    const std::int64_t batch = TakeBatch(*event);
+    if (damaged_line == 0) {
+      visit(*event);
+      history.end = at;
+    } else if (batch > history.end) {
+      throw IoError(
+          "read journal", path, EBADMSG,
+          fmt::format(
+              "line {} is damaged, and not by a crash: line {} was appended later. Restore the file "
+              "from a backup, or move it away and run `headsweep run` again: stages with a sealed "
+              "result are adopted, not repeated",
+              damaged_line, line_number));
+    }
+  };
+  std::string rest;
+  std::int64_t read = 0;
+  for (;;) {
+    const std::string block = files.ReadBlock(path, read, kBlockBytes);
+    read += static_cast<std::int64_t>(block.size());
+    rest += block;
+    std::size_t begin = 0;
+    for (std::size_t newline; (newline = rest.find('\n', begin)) != std::string::npos; begin = newline + 1)
+      take(std::string_view(rest).substr(begin, newline + 1 - begin));
+    rest.erase(0, begin);
+    if (block.size() < kBlockBytes) break;
   }
-  history.torn_bytes = static_cast<std::int64_t>(bytes.size()) - history.end;
+  if (!rest.empty()) take(rest);
+  history.torn_bytes = at - history.end;
   history.torn = history.torn_bytes > 0;
+  return history;
+}
+
+JournalHistory ReadJournal(const FileSystem& files, const std::string& path) {
+  std::vector<JournalEvent> events;
+  JournalHistory history = ScanJournal(files, path, [&](JournalEvent& event) { events.push_back(std::move(event)); });
+  history.events = std::move(events);
   return history;
 }
 
@@ -78,8 +98,8 @@ std::vector<JournalEvent> JournalTail::Read(const FileSystem& files) {
   return events;
 }
 
-Journal::Journal(FileSystem& files, const std::string& path, const Clock& clock)
-    : clock_(clock), history_(ReadJournal(files, path)), path_(path) {
+Journal::Journal(FileSystem& files, const std::string& path, const Clock& clock, const OnJournalEvent& visit)
+    : clock_(clock), history_(visit ? ScanJournal(files, path, visit) : ReadJournal(files, path)), path_(path) {
   if (history_.torn) {
     LogWarning("{}: the last append was cut off by a crash; its {} bytes are dropped", path,
                history_.torn_bytes);

@@ -6,9 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cluster/base/clock.h"
@@ -24,6 +24,12 @@ struct JournalHistory {
   std::int64_t end = 0;  // bytes up to the last whole line: where to truncate and append
   std::int64_t torn_bytes = 0;  // what follows `end`
 };
+
+using OnJournalEvent = std::function<void(JournalEvent& event)>;
+
+// Calls visit for every whole line of the file at path, in order, and keeps none; what it returns has no events. For the rest as
+// ReadJournal. A journal of 100,000 trials is 75 MB.
+JournalHistory ScanJournal(const FileSystem& files, const std::string& path, const OnJournalEvent& visit);
 
 // The history of the file at path; an absent file is an empty history. Throws IoError when a line is damaged
 // that was complete once (whole lines of a later append follow): names the line and says what to do.
@@ -45,11 +51,10 @@ class JournalTail {
 class Journal {
  public:
   // Reads the history, cuts a torn tail off, and opens for appending. The file exists durably when this
-  // returns.
-  Journal(FileSystem& files, const std::string& path, const Clock& clock);
+  // returns. visit: gets the events, which are then not kept.
+  Journal(FileSystem& files, const std::string& path, const Clock& clock, const OnJournalEvent& visit = {});
 
   const JournalHistory& history() const { return history_; }  // as found by the constructor
-  JournalHistory TakeHistory() { return std::exchange(history_, {}); }  // the same, kept here no longer
 
   // Appends all events in one write and one fsync. When this returns, they survive a crash. When it does not
   // return (exception or crash), any prefix of them may be found later; as nothing was done about them, that

@@ -1,7 +1,8 @@
 #include "launcher/planned_sweep.h"
 
 #include <algorithm>
-#include <optional>
+#include <charconv>
+#include <numeric>
 
 #include "cluster/base/errors.h"
 #include "data/corpus.h"
@@ -33,28 +34,52 @@ const char* KindName(StageKind kind) { return kind == StageKind::kTrain ? "train
 }  // namespace
 
 PlannedSweep PlanSweep(Sweep sweep, const FingerprintOf& fingerprint_of) {
-  PlannedSweep planned{.sweep = sweep, .plan = MakePlan(sweep, fingerprint_of), .index = {}};
-  for (std::size_t i = 0; i < planned.plan.stages.size(); ++i) {
-    planned.index.emplace(planned.plan.stages[i].config.id, i);
-  }
+  PlannedSweep planned{.sweep = sweep, .plan = {}, .by_id = {}};
+  planned.plan = MakePlan(sweep, fingerprint_of, [&](const StageConfig& config, std::size_t) {
+    planned.threads = std::max(planned.threads, config.run.threads);
+    if (config.run.device == "cuda") planned.device = "cuda";
+  });
+  planned.by_id.resize(planned.size());
+  std::iota(planned.by_id.begin(), planned.by_id.end(), 0u);
+  std::sort(planned.by_id.begin(), planned.by_id.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return planned.plan.stages[a].hash < planned.plan.stages[b].hash;
+  });
   return planned;
+}
+
+std::optional<std::size_t> PlannedSweep::Find(std::string_view id) const {
+  std::uint64_t hash = 0;
+  const auto parsed = std::from_chars(id.data(), id.data() + id.size(), hash, 16);
+  if (parsed.ec != std::errc() || parsed.ptr != id.data() + id.size()) return std::nullopt;
+  const auto found = std::lower_bound(by_id.begin(), by_id.end(), hash, [&](std::uint32_t position, std::uint64_t wanted) {
+    return plan.stages[position].hash < wanted;
+  });
+  if (found == by_id.end() || plan.stages[*found].hash != hash || id != IdAt(*found)) return std::nullopt;
+  return *found;
+}
+
+std::size_t PlannedSweep::At(const std::string& id) const {
+  const std::optional<std::size_t> position = Find(id);
+  HEADSWEEP_CHECK(position.has_value(), "the sweep {} has no stage {}", plan.name, id);
+  return *position;
 }
 
 std::vector<StageSpec> PlannedSweep::Specs() const {
   std::vector<StageSpec> specs;
   specs.reserve(plan.stages.size());
   for (const PlanStage& stage : plan.stages) {
+    const StageConfig config = plan.Config(stage);
     std::optional<StageId> parent;
-    if (stage.parent >= 0) parent = StageId(plan.stages[static_cast<std::size_t>(stage.parent)].config.id);
-    const StageCost cost = EstimateCost(stage.config, CostModel{});
-    specs.push_back({.id = StageId(stage.config.id),
+    if (stage.parent >= 0) parent = StageId(IdAt(static_cast<std::size_t>(stage.parent)));
+    const StageCost cost = EstimateCost(config, CostModel{});
+    specs.push_back({.id = StageId(config.id),
                      .parent = parent,
-                     .kind = KindName(stage.config.kind),
-                     .slots = stage.config.run.devices,
-                     .retries = stage.config.run.retries,
+                     .kind = KindName(config.kind),
+                     .slots = config.run.devices,
+                     .retries = config.run.retries,
                      .flops = cost.flops,
-                     .priority = stage.config.run.priority,
-                     .group = EarlyStoppingGroup(stage.config),
+                     .priority = config.run.priority,
+                     .group = EarlyStoppingGroup(config),
                      .memory = cost.memory_bytes});
   }
   return specs;
@@ -62,7 +87,7 @@ std::vector<StageSpec> PlannedSweep::Specs() const {
 
 EarlyStoppingRule PlannedSweep::early_stopping() const {
   if (plan.stages.empty()) return {};
-  const EarlyStoppingConfig& config = plan.stages.front().config.early_stopping;  // no axis: the same in all
+  const EarlyStoppingConfig config = plan.Config(plan.stages.front()).early_stopping;  // no axis: the same in all
   EarlyStoppingRule rule;
   if (config.rule == "median") rule.kind = EarlyStoppingRule::Kind::kMedian;
   if (config.rule == "successive-halving") rule.kind = EarlyStoppingRule::Kind::kSuccessiveHalving;
@@ -73,29 +98,16 @@ EarlyStoppingRule PlannedSweep::early_stopping() const {
   return rule;
 }
 
-int PlannedSweep::threads() const {
-  int threads = 1;
-  for (const PlanStage& stage : plan.stages) threads = std::max(threads, stage.config.run.threads);
-  return threads;
-}
-
-std::string PlannedSweep::device() const {
-  for (const PlanStage& stage : plan.stages)
-    if (stage.config.run.device == "cuda") return "cuda";
-  return "cpu";
-}
-
 std::string PlannedSweep::Describe(const std::string& id) const {
-  const PlanStage& stage = plan.stages[index.at(id)];
-  if (stage.config.kind == StageKind::kPrune) {
-    const std::string seed =
-        stage.config.prune.order == "random" ? fmt::format("({})", stage.config.prune.seed) : "";
-    const std::string parent = Describe(plan.stages[static_cast<std::size_t>(stage.parent)].config.id);
-    return "prune " + stage.config.prune.order + seed + " of" + parent.substr(std::string("train").size());
+  const PlanStage& stage = plan.stages[At(id)];
+  if (stage.parent >= 0) {
+    const PruneConfig prune = plan.Config(stage).prune;
+    const std::string seed = prune.order == "random" ? fmt::format("({})", prune.seed) : "";
+    const std::string parent = Describe(IdAt(static_cast<std::size_t>(stage.parent)));
+    return "prune " + prune.order + seed + " of" + parent.substr(std::string("train").size());
   }
   std::string text = "train";
-  if (stage.points.empty()) return text;
-  const std::vector<int>& point = stage.points.front();
+  const std::vector<int> point = plan.Points(stage).front();
   for (std::size_t axis = 0; axis < plan.axes.size() && axis < point.size(); ++axis) {
     if (point[axis] < 0) continue;
     const AxisValue& value = plan.axes[axis].values.at(static_cast<std::size_t>(point[axis]));
@@ -124,12 +136,12 @@ Sweep LoadKeptSweep(const Workspace& workspace, const FileSystem& files, const s
   for (const Submission& submission : ReadSubmissions(files, workspace, name)) file = submission.record.file;
   double latest = 0;
   for (const std::string& journal : journals) {
-    for (const JournalEvent& event : ReadJournal(files, journal).events) {
+    ScanJournal(files, journal, [&](const JournalEvent& event) {
       const auto field = event.fields.find("file");
-      if (event.type != journal::kSweepStarted || field == event.fields.end() || event.time < latest) continue;
+      if (event.type != journal::kSweepStarted || field == event.fields.end() || event.time < latest) return;
       latest = event.time;
       file = field->second;
-    }
+    });
   }
   return Sweep::Parse(files.ReadFile(workspace.SweepToml(name)), file);
 }

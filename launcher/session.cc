@@ -30,6 +30,7 @@
 #include "launcher/lost_coordinator.h"
 #include "launcher/messages.h"
 #include "launcher/mpi_link.h"
+#include "launcher/past.h"
 #include "launcher/planned_sweep.h"
 #include "launcher/process.h"
 #include "launcher/result_check.h"
@@ -207,7 +208,8 @@ class Session {
 
   std::map<StageId, std::string> FindDone(const std::map<std::string, std::string>& recorded) {
     std::vector<std::string> ids;
-    for (const auto& [id, position] : planned_->index) ids.push_back(id);
+    ids.reserve(planned_->size());
+    for (const std::uint32_t position : planned_->by_id) ids.push_back(planned_->IdAt(position));
     const ResultCheck check = CheckResults(workspace_, files_, ids, recorded);
     for (const auto& [id, why] : check.damaged)
       display_.Always(fmt::format("result of {} is damaged ({}); moved to {}, it runs again", id, why,
@@ -217,26 +219,14 @@ class Session {
     return done;
   }
 
-  // Summaries of the stages that ended well or were adopted, as the journal has them.
-  static std::map<std::string, std::string> RecordedResults(const std::vector<JournalEvent>& history) {
-    std::map<std::string, std::string> results;
-    for (const JournalEvent& event : history) {
-      const auto summary = event.fields.find("summary");
-      if (event.type != journal::kAttemptEnded && event.type != journal::kStageAdopted) continue;
-      if (summary != event.fields.end() && !summary->second.empty()) results[event.stage] = summary->second;
-    }
-    return results;
-  }
-
-  // The same, of all journals of the sweep. own: this launcher's.
-  std::map<std::string, std::string> AllRecorded(const std::vector<JournalEvent>& own) {
+  // Of all journals of the sweep but this launcher's.
+  void LookAtOthers(Past& past) {
     const std::string& name = planned_->plan.name;
-    std::map<std::string, std::string> results = RecordedResults(own);
     std::vector<std::string> others;
     if (membership_) others.push_back(workspace_.Journal(name));
     for (const LauncherCard& card : ReadRoster(files_, workspace_, name)) others.push_back(JournalOf(card.directory));
-    for (const std::string& journal : others) results.merge(RecordedResults(ReadJournal(files_, journal).events));
-    return results;
+    for (const std::string& journal : others)
+      ScanJournal(files_, journal, [&](const JournalEvent& event) { past.LookForResult(event); });
   }
 
   JournalEvent SweepStarted(bool automatic) const {
@@ -246,7 +236,7 @@ class Session {
     event.fields = {{"sweep", planned_->plan.name},
                     {"file", planned_->sweep.file()},
                     {"toml_hash", HashHex(planned_->sweep.text())},
-                    {"stages", std::to_string(planned_->plan.stages.size())},
+                    {"stages", std::to_string(planned_->size())},
                     {"pid", std::to_string(::getpid())},
                     {"host", HostName()},
                     {"job", job.id},
@@ -258,25 +248,6 @@ class Session {
     return event;
   }
 
-  // With the number of the attempt that was.
-  static std::map<std::string, int> EarlyStopped(const std::vector<JournalEvent>& history) {
-    std::map<std::string, int> stages;
-    for (const JournalEvent& event : history) {
-      if (event.type == journal::kEarlyStopped) stages[event.stage] = event.attempt;
-      if (event.type == journal::kRetried) stages.erase(event.stage);
-    }
-    return stages;
-  }
-
-  static JournalEvent Retried(const std::string& stage, int attempt) {
-    JournalEvent event;
-    event.type = journal::kRetried;
-    event.stage = stage;
-    event.attempt = attempt;
-    event.fields = {{"by", "resume --finish-early-stopped"}};
-    return event;
-  }
-
   struct End {
     int exit_code = kExitFailed;
     bool clean = true;
@@ -285,33 +256,43 @@ class Session {
   // The event loop, from the first agent to the last trainer.
   End Supervise(const AgentOptions& agent_options) {
     const std::string& name = planned_->plan.name;
-    Journal journal(files_, membership_ ? JournalOf(membership_->card().directory) : workspace_.Journal(name), clock_);
-    JournalHistory past = journal.TakeHistory();
-    if (past.torn)
+    const std::string path = membership_ ? JournalOf(membership_->card().directory) : workspace_.Journal(name);
+    Past past;
+    Journal journal(files_, path, clock_, [&](const JournalEvent& event) { past.Look(event); });
+    if (journal.history().torn)
       display_.Line("the journal's last line was cut off by a crash; nothing that was acted on is missing");
-    std::map<StageId, std::string> done = FindDone(AllRecorded(past.events));
+    LookAtOthers(past);
+    std::map<StageId, std::string> done = FindDone(std::exchange(past.recorded, {}));
     CorePolicy policy;
     policy.hang_floor_seconds = timing_.hang_floor;
     policy.stop_grace_seconds = timing_.stop_grace;
     policy.time_limit_lead_seconds = std::min(policy.time_limit_lead_seconds, options_.time_limit / 4);
     policy.early_stopping = planned_->early_stopping();
-    policy.automatic_restart = ThisBatchJob().restart > 0 || HasLaunched(past.events, GivenLaunch());
+    policy.automatic_restart = ThisBatchJob().restart > 0 || past.launches.contains(GivenLaunch());
     std::optional<JoinedSweep> joined;
-    past.events = History(std::move(past.events), policy, joined, done);
+    std::optional<std::vector<JournalEvent>> merged = Merged(path, policy, joined, done);
+    if (merged) past.LookAgain(*merged);
     std::vector<JournalEvent> begin = {SweepStarted(policy.automatic_restart)};
-    if (options_.finish_early_stopped && !policy.automatic_restart)
-      for (const auto& [stage, attempt] : EarlyStopped(past.events)) begin.push_back(Retried(stage, attempt));
+    if (options_.finish_early_stopped && !policy.automatic_restart) past.RetryEarlyStopped(begin);
+    Core core(planned_->Specs(), policy, HistoryStream([&](const HistoryStream::Visit& visit) {
+      const auto take = [&](JournalEvent& event) {
+        if (event.type == journal::kAttemptEnded) event.fields.erase("summary");  // most of it, and nobody reads it here
+        visit(event);
+      };
+      if (!merged) ScanJournal(files_, path, take);
+      if (merged) std::for_each(merged->begin(), merged->end(), take);
+      std::for_each(begin.begin() + 1, begin.end(), visit);
+    }), done);
+    merged.reset();
+    past = {};
     journal.Append(begin);
-    past.events.insert(past.events.end(), begin.begin() + 1, begin.end());
-    Core core(planned_->Specs(), policy, past.events, done);
-    past = {};  // of a large sweep hundreds of megabytes
     display_.Line(fmt::format("sweep {}: {} stages, {} done; workspace {}", planned_->plan.name,
-                              planned_->plan.stages.size(), done.size(), workspace_.root()));
+                              planned_->size(), done.size(), workspace_.root()));
 
     CoordinatorOptions coordinating;
     coordinating.sweep = planned_->plan.name;
-    coordinating.threads = options_.threads > 0 ? options_.threads : planned_->threads();
-    coordinating.device = planned_->device();
+    coordinating.threads = options_.threads > 0 ? options_.threads : planned_->threads;
+    coordinating.device = planned_->device;
     coordinating.metric = planned_->early_stopping().metric;
     if (options_.time_limit > 0)  // what is left of it: preparing a text takes its time
       coordinating.seconds_left = std::max(1e-3, options_.time_limit - (clock_.Monotonic() - began_));
@@ -358,16 +339,17 @@ class Session {
     return *end;
   }
 
-  // What all journals of the sweep say, as one. own: what this launcher's said before.
-  std::vector<JournalEvent> History(std::vector<JournalEvent> own, CorePolicy& policy, std::optional<JoinedSweep>& joined,
-                                    std::map<StageId, std::string>& done) {
+  // What all journals of the sweep say, as one; nullopt: there is but the one at path.
+  std::optional<std::vector<JournalEvent>> Merged(const std::string& path, CorePolicy& policy, std::optional<JoinedSweep>& joined,
+                                                  std::map<StageId, std::string>& done) {
     const std::string& name = planned_->plan.name;
     if (!membership_) {
       std::vector<LauncherJournal> shared;
       for (const LauncherCard& card : ReadRoster(files_, workspace_, name))
         shared.push_back({card, ReadJournal(files_, JournalOf(card.directory)).events});
       for (const LauncherJournal& other : shared) FenceOff(workspace_, other);
-      return MergeJournals(std::move(own), shared, "");
+      if (shared.empty()) return std::nullopt;
+      return MergeJournals(ReadJournal(files_, path).events, shared, "");
     }
     policy.shared = true;
     joined.emplace(files_, clock_, workspace_, name, *membership_, timing_.lease);
@@ -375,7 +357,8 @@ class Session {
     for (const LauncherJournal& other : others)
       policy.automatic_restart |= other.launcher.launch == membership_->card().launch;  // the same launch, going on
     // What is sealed, but not recorded yet by a launcher that lives, is that launcher's to record.
-    for (const Event& event : joined->RunningElsewhere()) done.erase(StageId(std::get<HeardOf>(event).event.stage));
+    for (const Event& event : joined->StateElsewhere())
+      if (const auto* runs = std::get_if<HeardOf>(&event)) done.erase(StageId(runs->event.stage));
     return MergeJournals(ReadJournal(files_, workspace_.Journal(name)).events, others, membership_->card().launch);
   }
 

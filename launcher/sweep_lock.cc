@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +55,17 @@ std::uint64_t StartTicks(int pid) {
     ++at;
   }
   return std::strtoull(stat.c_str() + at, nullptr, 10);
+}
+
+std::optional<FileStamp> StampOf(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return std::nullopt;
+  struct stat info {};
+  const bool known = ::fstat(descriptor, &info) == 0;
+  ::close(descriptor);
+  if (!known) return std::nullopt;
+  return FileStamp{.device = info.st_dev, .inode = info.st_ino, .changed_seconds = info.st_ctim.tv_sec,
+                   .changed_nanoseconds = info.st_ctim.tv_nsec};
 }
 
 std::string ReadLink(const char* path) {
@@ -245,7 +257,15 @@ SweepLock::SweepLock(const std::string& path, bool take_over) : path_(path), own
   }
 }
 
-bool SweepLock::Holds() const { return ReadSweepLock(path_) == owner_; }
+// Looked at before every append to the journal, so without reading. The file is opened all the same: over NFS that asks the
+// server, where stat() alone answers from what this host remembers.
+bool SweepLock::Holds() const {
+  const std::optional<FileStamp> now = StampOf(path_);
+  if (now && now == seen_) return true;
+  const bool holds = ReadSweepLock(path_) == owner_;
+  seen_ = holds ? now : std::nullopt;  // of before the reading: a change after it is seen next time
+  return holds;
+}
 
 SweepLock::~SweepLock() {
   try {

@@ -36,6 +36,13 @@ struct LockOwner {
   bool operator==(const LockOwner&) const = default;
 };
 
+// Tells whether a path still leads to the very file that it led to: whoever takes a lock over puts another in its place.
+struct FileStamp {
+  std::uint64_t device = 0, inode = 0;
+  std::int64_t changed_seconds = 0, changed_nanoseconds = 0;
+  bool operator==(const FileStamp&) const = default;
+};
+
 class SweepLock {
  public:
   // Takes the lock at path, whose directory exists. take_over: also from an owner of whom nothing is known
@@ -55,6 +62,7 @@ class SweepLock {
   std::string path_;
   LockOwner owner_;
   std::optional<LockOwner> predecessor_;
+  mutable std::optional<FileStamp> seen_;  // of the file, when its content was last found to name the owner
 };
 
 LockOwner ThisProcess();

@@ -15,20 +15,30 @@ constexpr const char* kLauncherField = "launcher";
 constexpr const char* kJobField = "launcher job";
 constexpr const char* kRestartField = "launcher restart";
 
-JournalHistory ReadTagged(const FileSystem& files, const std::string& path, const std::string& launcher) {
-  JournalHistory history = ReadJournal(files, path);
-  std::string job, restart;
-  for (JournalEvent& event : history.events) {
+// Notes with the starts in a journal where they were read from.
+class Tagger {
+ public:
+  explicit Tagger(std::string launcher) : launcher_(std::move(launcher)) {}
+  void Tag(JournalEvent& event) {
     if (event.type == journal::kSweepStarted) {
-      job = journal::Field(event, "job");
-      restart = journal::Field(event, "restart");
+      job_ = journal::Field(event, "job");
+      restart_ = journal::Field(event, "restart");
     }
-    if (event.type != journal::kAttemptStarted) continue;
-    event.fields[kLauncherField] = launcher;
-    event.fields[kJobField] = job;
-    event.fields[kRestartField] = restart;
+    if (event.type != journal::kAttemptStarted) return;
+    event.fields[kLauncherField] = launcher_;
+    event.fields[kJobField] = job_;
+    event.fields[kRestartField] = restart_;
   }
-  return history;
+
+ private:
+  std::string launcher_, job_, restart_;
+};
+
+std::vector<JournalEvent> ReadTagged(const FileSystem& files, const std::string& path, const std::string& launcher) {
+  std::vector<JournalEvent> events = ReadJournal(files, path).events;
+  Tagger tagger(launcher);
+  for (JournalEvent& event : events) tagger.Tag(event);
+  return events;
 }
 
 // The launch whose launchers may live, or the last one that began; "": of somebody who had the sweep for himself. The times
@@ -49,37 +59,59 @@ std::string LatestLaunch(const std::vector<JournalEvent>& own, const std::vector
   return latest;
 }
 
-void ReadAttempts(const std::vector<JournalEvent>& events, SweepState& state) {
-  std::map<std::pair<std::string, int>, std::size_t> known;
-  for (const JournalEvent& event : events) {
-    if (event.type == journal::kSweepStarted) state.last_exit_code.reset();
+// What the attempts were, from one event after the other.
+class AttemptReader {
+ public:
+  explicit AttemptReader(SweepState& state) : state_(state) { state_.latest.resize(state_.planned.size()); }
+
+  void Read(const JournalEvent& event) {
+    if (event.type == journal::kSweepStarted) state_.last_exit_code.reset();
     if (event.type == journal::kSweepEnded)
-      state.last_exit_code = std::atoi(journal::Field(event, "exit_code").c_str());
-    if (event.stage.empty() || event.attempt == 0) continue;
-    const auto [position, is_new] = known.try_emplace({event.stage, event.attempt}, state.attempts.size());
-    if (is_new) state.attempts.emplace_back();
-    AttemptHistory& attempt = state.attempts[position->second];
-    attempt.stage = event.stage;
-    attempt.attempt = event.attempt;
-    state.latest[event.stage] = position->second;
+      state_.last_exit_code = std::atoi(journal::Field(event, "exit_code").c_str());
+    if (event.stage.empty() || event.attempt == 0) return;
+    const std::optional<std::size_t> stage = state_.planned.Find(event.stage);
+    if (!stage) return;  // the sweep file no longer has it
+    AttemptHistory& attempt = FindOrAdd(static_cast<std::uint32_t>(*stage), event.attempt);
     if (event.type == journal::kAttemptStarted) {
-      attempt.host = journal::Field(event, "host");
-      attempt.launcher = journal::Field(event, kLauncherField);
-      attempt.job = journal::Field(event, kJobField);
+      attempt.host = Keep(event, "host");
+      attempt.launcher = Keep(event, kLauncherField);
+      attempt.job = Keep(event, kJobField);
       attempt.job_restart = std::atoi(journal::Field(event, kRestartField).c_str());
-      attempt.slots = journal::Field(event, "slots");
+      attempt.slots = Keep(event, "slots");
       attempt.started_at = event.time;
     } else if (event.type == journal::kCheckpointed) {
       attempt.checkpoint_step = std::atoll(journal::Field(event, "step").c_str());
     } else if (event.type == journal::kAttemptEnded) {
-      attempt.outcome = journal::Field(event, "outcome");
-      attempt.cause = journal::Field(event, "cause");
-      attempt.message = journal::Field(event, "message");
+      attempt.outcome = Keep(event, "outcome");
+      attempt.cause = Keep(event, "cause");
+      attempt.message = Keep(event, "message");
       attempt.charged = journal::Field(event, "charged") == "yes";
       attempt.ended_at = event.time;
     }
   }
-}
+
+ private:
+  // The attempt of the event last read is the stage's latest.
+  AttemptHistory& FindOrAdd(std::uint32_t stage, int number) {
+    std::optional<std::uint32_t>& latest = state_.latest[stage];
+    for (std::optional<std::uint32_t> at = latest; at; at = state_.attempts[*at].previous) {
+      if (state_.attempts[*at].attempt != number) continue;
+      return state_.attempts[*at];
+    }
+    AttemptHistory& added = state_.attempts.emplace_back();
+    added.stage = stage;
+    added.attempt = number;
+    added.previous = latest;
+    latest = static_cast<std::uint32_t>(state_.attempts.size() - 1);
+    return added;
+  }
+
+  std::string_view Keep(const JournalEvent& event, const char* field) {
+    return *state_.texts.insert(journal::Field(event, field)).first;
+  }
+
+  SweepState& state_;
+};
 
 }  // namespace
 
@@ -111,8 +143,9 @@ std::string SweepState::StateOf(const std::string& stage) const {
 }
 
 const AttemptHistory* SweepState::LatestAttempt(const std::string& stage) const {
-  const auto found = latest.find(stage);
-  return found != latest.end() ? &attempts[found->second] : nullptr;
+  const std::optional<std::size_t> position = planned.Find(stage);
+  if (!position || !latest[*position]) return nullptr;
+  return &attempts[*latest[*position]];
 }
 
 std::map<std::string, int> SweepState::Counts() const {
@@ -121,14 +154,14 @@ std::map<std::string, int> SweepState::Counts() const {
                             "failed", "skipped"}) {
     counts[state] = 0;
   }
-  for (const auto& [stage, position] : planned.index) ++counts[StateOf(stage)];
+  for (const PlanStage& stage : planned.plan.stages) ++counts[StateOf(planned.plan.Id(stage))];
   return counts;
 }
 
 std::string SweepState::Word() const {
   if (launcher_may_live) return "running";
   const std::map<std::string, int> counts = Counts();
-  const int total = static_cast<int>(planned.index.size());
+  const int total = static_cast<int>(planned.size());
   if (counts.at("finished") + counts.at("diverged") + counts.at("early-stopped") == total) return "done";
   if (counts.at("interrupted") > 0 || !last_exit_code) return "interrupted";
   return *last_exit_code == kExitResumable ? "stopped" : "failed";
@@ -142,13 +175,13 @@ std::optional<LiveView> ReadLive(const FileSystem& files, const SweepState& stat
   return Combine(views);
 }
 
-SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, const std::string& name) {
+SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, const std::string& name, bool summaries) {
   PlannedSweep planned = PlanSweep(LoadKeptSweep(workspace, files, name), FingerprintOfSource());
   const std::string directory = workspace.SweepDirectory(name);
-  JournalHistory history = ReadTagged(files, workspace.Journal(name), directory);
   std::map<StageId, std::string> done;
-  for (const auto& [stage, position] : planned.index)
-    if (files.Exists(workspace.TrialResult(stage))) done.emplace(StageId(stage), "");
+  for (const std::uint32_t position : planned.by_id)
+    if (std::string stage = planned.IdAt(position); files.Exists(workspace.TrialResult(stage)))
+      done.emplace_hint(done.end(), StageId(std::move(stage)), "");
   std::vector<KnownLauncher> launchers;
   if (const std::optional<LockOwner> owner = ReadSweepLock(workspace.Lock(name)))
     launchers.push_back({directory, *owner, false, FindStateOf(*owner) != OwnerState::kDead, {}});
@@ -158,27 +191,43 @@ SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, c
     const LauncherHealth health = HealthOf(files, card);
     const bool silent = health.silent_for && *health.silent_for > lease;
     launchers.push_back({card.directory, card.process, true, !health.left && !health.dead && !silent, health.silent_for});
-    shared.push_back({card, ReadTagged(files, JournalOf(card.directory), card.directory).events});
+    shared.push_back({card, ReadTagged(files, JournalOf(card.directory), card.directory)});
   }
   const bool may_live = std::any_of(launchers.begin(), launchers.end(), [](const auto& l) { return l.may_live; });
-  if (!shared.empty()) {
-    const std::string launch = LatestLaunch(history.events, shared, launchers);
-    history.events = MergeJournals(std::move(history.events), shared, launch);
-  }
   CorePolicy policy;
   policy.automatic_restart =
       may_live;  // what failed in its launch has failed; a new launch would try it again
   policy.early_stopping = planned.early_stopping();
-  Core core(planned.Specs(), policy, history.events, done);
+
+  // Of one launcher, the journal goes by; of several it has to be put in order first.
   SweepState state{.name = name,
                    .planned = std::move(planned),
-                   .core = std::move(core),
+                   .core = Core({}, policy, {}, {}),
                    .attempts = {},
                    .launchers = std::move(launchers),
                    .launcher_may_live = may_live,
                    .last_exit_code = {},
-                   .latest = {}};
-  ReadAttempts(history.events, state);
+                   .latest = {},
+                   .texts = {}};
+  AttemptReader attempts(state);
+  state.core = Core(state.planned.Specs(), policy, HistoryStream([&](const HistoryStream::Visit& visit) {
+    const auto take = [&](JournalEvent& event) {
+      attempts.Read(event);
+      if (!summaries && event.type == journal::kAttemptEnded) event.fields.erase("summary");
+      visit(event);
+    };
+    if (shared.empty()) {
+      Tagger tagger(directory);
+      ScanJournal(files, workspace.Journal(name), [&](JournalEvent& event) {
+        tagger.Tag(event);
+        take(event);
+      });
+      return;
+    }
+    std::vector<JournalEvent> own = ReadTagged(files, workspace.Journal(name), directory);
+    const std::string launch = LatestLaunch(own, shared, state.launchers);
+    for (JournalEvent& event : MergeJournals(std::move(own), shared, launch)) take(event);
+  }), done);
   return state;
 }
 

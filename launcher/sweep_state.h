@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "launcher/core.h"
@@ -27,11 +29,12 @@ struct KnownLauncher {
 };
 
 struct AttemptHistory {
-  std::string stage;
+  std::uint32_t stage = 0;                // position in the plan
   int attempt = 0;
-  std::string host, job, slots, outcome, cause, message;
-  int job_restart = 0;                  // how often `job` had been requeued before
-  std::string launcher;                 // KnownLauncher::directory of who started it
+  std::optional<std::uint32_t> previous;  // of the same stage: position in SweepState::attempts
+  std::string_view host, job, slots, outcome, cause, message;  // in SweepState::texts
+  int job_restart = 0;                    // how often `job` had been requeued before
+  std::string_view launcher;              // KnownLauncher::directory of who started it
   bool charged = false;                 // against the stage's retries
   double started_at = 0, ended_at = 0;  // unix seconds; 0 = not (yet)
   std::int64_t checkpoint_step = 0;
@@ -41,8 +44,7 @@ struct SweepState {
   std::string name;
   PlannedSweep planned;
   Core core;  // as the launcher sees it that lives, or as one that starts now would
-  std::vector<AttemptHistory>
-      attempts;  // in the order of their start, also of stages the sweep no longer has
+  std::vector<AttemptHistory> attempts;  // in the order of their start, of the stages that the sweep still has
   std::vector<KnownLauncher> launchers;  // the exclusive one first, if there is one
   bool launcher_may_live = false;        // any of them
   std::optional<int>
@@ -61,12 +63,15 @@ struct SweepState {
   // died).
   std::string Word() const;
 
-  std::map<std::string, std::size_t> latest;  // stage -> position in attempts
+  std::vector<std::optional<std::uint32_t>> latest;  // by position in the plan: position in attempts
+  std::unordered_set<std::string> texts;             // what attempts are told with, each once
 };
 
 // What the launchers of a sweep say of this moment, as one view; nullopt: nobody says anything.
 std::optional<LiveView> ReadLive(const FileSystem& files, const SweepState& state);
 
-SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, const std::string& name);
+// summaries: core.status(…).summary is wanted. They are most of a large journal.
+SweepState ReadSweepState(const Workspace& workspace, const FileSystem& files, const std::string& name,
+                          bool summaries = false);
 
 }  // namespace headsweep

@@ -8,6 +8,9 @@
 namespace headsweep {
 namespace {
 
+// Chosen: five looks of the coordinator. On a file system over a network take 20 s or more.
+constexpr double kLeastLease = 1;
+
 void Override(const char* variable, double& seconds) {
   const char* text = std::getenv(variable);
   if (text == nullptr || *text == '\0') return;
@@ -30,6 +33,11 @@ Timing Timing::FromEnvironment() {
   Override("HEADSWEEP_WELCOME_TIMEOUT", timing.welcome_timeout);
   Override("HEADSWEEP_PROBE_TIMEOUT", timing.probe_timeout);
   Override("HEADSWEEP_LEASE", timing.lease);
+  if (!(timing.lease >= kLeastLease))
+    throw ConfigError(fmt::format(
+        "HEADSWEEP_LEASE={}: at least {} s. Launchers beat some times in a lease, and look around every 0.2 s; with a "
+        "shorter one those that live would be taken for gone",
+        timing.lease, kLeastLease));
   if (timing.agent_timeout() < timing.heartbeat * 3)
     throw ConfigError(fmt::format(
         "HEADSWEEP_NODE_TIMEOUT={} is too short for HEADSWEEP_KILL_GRACE={}: two thirds of it, less "

@@ -16,7 +16,7 @@ struct Timing {
   double welcome_timeout =
       3600;  // HEADSWEEP_WELCOME_TIMEOUT: an agent waits this long for rank 0 to prepare data
   double probe_timeout = 120;  // HEADSWEEP_PROBE_TIMEOUT: for the child that looks for GPUs
-  double lease = 60;           // HEADSWEEP_LEASE: a launcher of a shared sweep that is silent for so long loses its trials
+  double lease = 60;           // HEADSWEEP_LEASE: a launcher of a shared sweep that is silent for so long loses its trials; at least 1
   double heartbeat = 1;        // not settable
 
   double agent_timeout() const { return node_timeout * 2 / 3 - kill_grace; }

@@ -145,11 +145,11 @@ void WriteTable(const Sweep& sweep, const Plan& plan, const ExpandOptions& optio
   std::uint64_t trial = 0;
   double train_seconds = 0, prune_seconds = 0, disk = 0, flops = 0;
   for (std::size_t i = 0; i < plan.stages.size();) {
-    const StageConfig& config = plan.stages[i].config;
+    const StageConfig config = plan.Config(plan.stages[i]);
     const StageCost cost = rate.Cost(config);
     double pruning = 0;
     for (++i; i < plan.stages.size() && plan.stages[i].parent >= 0; ++i) {
-      const StageCost stage = rate.Cost(plan.stages[i].config);
+      const StageCost stage = rate.Cost(plan.Config(plan.stages[i]));
       pruning += stage.seconds;
       flops += stage.flops;
     }
@@ -209,18 +209,19 @@ Json CostJson(const StageCost& cost) {
 
 Json StageJson(const Sweep& sweep, const Plan& plan, const PlanStage& stage, const Rate& rate) {
   Json json = {{"kind", stage.parent < 0 ? "train" : "prune"}};
-  if (!stage.config.id.empty()) json["id"] = stage.config.id;
+  const StageConfig config = plan.Config(stage);
+  if (!config.id.empty()) json["id"] = config.id;
   if (stage.parent < 0) {
-    json["points"] = stage.points;
-    for (const std::uint64_t number : stage.point_numbers)
+    json["points"] = plan.Points(stage);
+    for (const std::uint64_t number : plan.PointNumbers(stage))
       json["written"].push_back(sweep.DescribePoint(number));
   } else {
-    json["parent"] = plan.stages[static_cast<std::size_t>(stage.parent)].point_numbers.front();
-    json["order"] = stage.config.prune.order;
-    json["seed"] = stage.config.prune.seed;
+    json["parent"] = stage.point;
+    json["order"] = config.prune.order;
+    json["seed"] = config.prune.seed;
   }
-  json["config"] = Json::parse(CanonicalJson(stage.config));
-  json["cost"] = CostJson(rate.Cost(stage.config));
+  json["config"] = Json::parse(CanonicalJson(config));
+  json["cost"] = CostJson(rate.Cost(config));
   return json;
 }
 

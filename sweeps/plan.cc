@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::size_t kMostMergeWarnings = 20;
 
+static_assert(sizeof(PlanStage) == 24, "a plan is a few bytes a stage, however many keys a configuration has");
+
 AxisValue ToAxisValue(const Setting& setting) {
   if (const Value* value = setting.literal()) {
     if (const auto* integer = std::get_if<std::int64_t>(value)) return *integer;
@@ -83,11 +85,34 @@ class AxisLabels {
   std::unordered_map<std::string, int> rows_;
 };
 
+// Order and seed of the prune stages of each trial.
+std::vector<std::pair<std::string, std::uint64_t>> PruneStages(const Sweep& sweep) {
+  std::vector<std::pair<std::string, std::uint64_t>> stages;
+  if (!sweep.prune()) return stages;
+  static const std::vector<std::uint64_t> kNoSeed = {0};
+  for (const std::string& order : sweep.prune()->orders)
+    for (const std::uint64_t seed : order == "random" ? sweep.prune()->random_seeds : kNoSeed) stages.push_back({order, seed});
+  return stages;
+}
+
+// Without its id.
+StageConfig PruneOf(const StageConfig& train, const std::string& order, std::uint64_t seed) {
+  StageConfig prune = train;
+  prune.kind = StageKind::kPrune;
+  prune.parent = train.id;
+  prune.prune.order = order;
+  prune.prune.seed = seed;
+  return prune;
+}
+
+std::uint64_t AsNumber(const std::string& id) { return id.empty() ? 0 : std::stoull(id, nullptr, 16); }
+
 class Planner {
  public:
-  Planner(const Sweep& sweep, const FingerprintOf& fingerprint_of, bool keep_stages)
-      : sweep_(sweep), fingerprint_of_(fingerprint_of), keep_stages_(keep_stages) {
+  Planner(const Sweep& sweep, const FingerprintOf& fingerprint_of, const OnStage& on_stage, bool keep_stages)
+      : sweep_(sweep), fingerprint_of_(fingerprint_of), on_stage_(on_stage), keep_stages_(keep_stages) {
     for (const SweepAxis& axis : sweep.axes()) labels_.emplace_back(axis);
+    plan_.sweep = sweep;
     plan_.name = sweep.name();
     plan_.points = sweep.point_count();
     plan_.warnings = sweep.warnings();
@@ -117,7 +142,7 @@ class Planner {
  private:
   std::string Fingerprint(const TaskConfig& task) {
     if (!fingerprint_of_) return "";
-    const auto [found, is_new] = fingerprints_.try_emplace({task.corpus, task.vocabulary});
+    const auto [found, is_new] = plan_.fingerprints.try_emplace({task.corpus, task.vocabulary});
     if (is_new) found->second = fingerprint_of_(task);
     return found->second;
   }
@@ -127,47 +152,45 @@ class Planner {
     std::string identity = CanonicalJson(config);
     if (config.task.fingerprint.empty()) identity += config.task.corpus;
     // 64 bits: two different ones of a million points collide with probability 3e-8, as their ids would.
-    const auto [found, is_new] =
-        by_identity_.try_emplace(Checksum(identity), Trial{index, plan_.stages.size()});
+    const auto [found, is_new] = by_identity_.try_emplace(Checksum(identity), index);
     if (is_new) {
       ++plan_.trials;
-      if (keep_stages_) AddStages(std::move(config));
+      if (keep_stages_) AddStages(index, std::move(config), identity);
     } else {
       ++plan_.merged;
-      NoteMerge(found->second.first_point, index);
+      NoteMerge(found->second, index);
+      if (keep_stages_) plan_.merged_points[found->second].push_back(index);
     }
-    std::vector<int> indices = IndicesOf(index);
-    if (!keep_stages_) return;
-    plan_.stages[found->second.stage].points.push_back(std::move(indices));
-    plan_.stages[found->second.stage].point_numbers.push_back(index);
+    if (!sweep_.IsInclude(index)) return;
+    std::vector<int> indices = IncludedIndices(index);  // also appends what only this point has to the axes
+    if (keep_stages_) plan_.included.emplace(index, std::move(indices));
   }
 
-  std::vector<int> IndicesOf(std::uint64_t index) {
-    if (!sweep_.IsInclude(index)) return sweep_.AxisIndices(index);
+  std::vector<int> IncludedIndices(std::uint64_t index) {
     const SettingTable settings = sweep_.SettingsAt(index);
     std::vector<int> indices;
     for (AxisLabels& labels : labels_) indices.push_back(labels.IndexOf(settings));
     return indices;
   }
 
-  void AddStages(StageConfig config) {
+  void AddStages(std::uint64_t point, StageConfig config, const std::string& identity) {
     const bool identified = !config.task.fingerprint.empty();
-    const int train = static_cast<int>(plan_.stages.size());
-    if (identified) config.id = ComputeStageId(config);
-    plan_.stages.push_back({config, -1, {}, {}});
+    plan_.identified |= identified;
+    const auto train = static_cast<std::int32_t>(plan_.stages.size());
+    if (identified) config.id = HashHex(identity);  // ComputeStageId, of what is known already
+    Add(config, {.hash = AsNumber(config.id), .point = point, .parent = -1, .order = -1});
     if (!sweep_.prune()) return;
-    StageConfig prune = config;
-    prune.kind = StageKind::kPrune;
-    prune.parent = config.id;
-    for (const std::string& order : sweep_.prune()->orders) {
-      prune.prune.order = order;
-      static const std::vector<std::uint64_t> kNoSeed = {0};
-      for (const std::uint64_t seed : order == "random" ? sweep_.prune()->random_seeds : kNoSeed) {
-        prune.prune.seed = seed;
-        if (identified) prune.id = ComputeStageId(prune);
-        plan_.stages.push_back({prune, train, {}, {}});
-      }
+    for (const auto& [order, seed] : prune_stages_) {
+      StageConfig prune = PruneOf(config, order, seed);
+      if (identified) prune.id = ComputeStageId(prune);
+      const auto number = static_cast<std::int32_t>(plan_.stages.size()) - train - 1;
+      Add(prune, {.hash = AsNumber(prune.id), .point = point, .parent = train, .order = number});
     }
+  }
+
+  void Add(const StageConfig& config, const PlanStage& stage) {
+    plan_.stages.push_back(stage);
+    if (on_stage_) on_stage_(config, plan_.stages.size() - 1);
   }
 
   // Merged points are told by what differs in their writing, so that three seeds make one warning.
@@ -208,27 +231,59 @@ class Planner {
 
   const Sweep& sweep_;
   const FingerprintOf& fingerprint_of_;
+  const OnStage& on_stage_;
   const bool keep_stages_;
+  const std::vector<std::pair<std::string, std::uint64_t>> prune_stages_ = PruneStages(sweep_);
   Plan plan_;
   std::vector<AxisLabels> labels_;
-  std::map<std::pair<std::string, int>, std::string> fingerprints_;
-  struct Trial {
-    std::uint64_t first_point;
-    std::size_t stage;
-  };
-  std::unordered_map<std::uint64_t, Trial> by_identity_;
+  std::unordered_map<std::uint64_t, std::uint64_t> by_identity_;  // checksum -> first point
   std::map<std::string, Merge> merges_;
 };
 
 }  // namespace
 
-Plan MakePlan(const Sweep& sweep, const FingerprintOf& fingerprint_of) {
-  return Planner(sweep, fingerprint_of, /*keep_stages=*/true).Run();
+std::string Plan::Id(const PlanStage& stage) const { return identified ? fmt::format("{:016x}", stage.hash) : ""; }
+
+StageConfig Plan::Config(const PlanStage& stage) const {
+  if (!last || last->first != stage.point) {
+    last.emplace(stage.point, *sweep->PointAt(stage.point));
+    TaskConfig& task = last->second.task;
+    if (const auto found = fingerprints.find({task.corpus, task.vocabulary}); found != fingerprints.end())
+      task.fingerprint = found->second;
+  }
+  StageConfig config = last->second;
+  if (stage.parent >= 0) {
+    config.id = Id(stages[static_cast<std::size_t>(stage.parent)]);
+    const auto [order, seed] = PruneStages(*sweep)[static_cast<std::size_t>(stage.order)];
+    config = PruneOf(config, order, seed);
+  }
+  config.id = Id(stage);
+  return config;
+}
+
+std::vector<std::uint64_t> Plan::PointNumbers(const PlanStage& stage) const {
+  if (stage.parent >= 0) return {};
+  std::vector<std::uint64_t> numbers = {stage.point};
+  if (const auto others = merged_points.find(stage.point); others != merged_points.end())
+    numbers.insert(numbers.end(), others->second.begin(), others->second.end());
+  return numbers;
+}
+
+std::vector<std::vector<int>> Plan::Points(const PlanStage& stage) const {
+  std::vector<std::vector<int>> indices;
+  for (const std::uint64_t number : PointNumbers(stage))
+    indices.push_back(sweep->IsInclude(number) ? included.at(number) : sweep->AxisIndices(number));
+  return indices;
+}
+
+Plan MakePlan(const Sweep& sweep, const FingerprintOf& fingerprint_of, const OnStage& on_stage) {
+  return Planner(sweep, fingerprint_of, on_stage, /*keep_stages=*/true).Run();
 }
 
 Plan CountPlan(const Sweep& sweep) {
   static const FingerprintOf kNone;
-  return Planner(sweep, kNone, /*keep_stages=*/false).Run();
+  static const OnStage kNobody;
+  return Planner(sweep, kNone, kNobody, /*keep_stages=*/false).Run();
 }
 
 }  // namespace headsweep

@@ -158,6 +158,21 @@ class RealFileSystem final : public FileSystem {
     }
   }
 
+  std::string ReadBlock(const std::string& path, std::int64_t offset, std::size_t bytes) const override {
+    Descriptor file(path, O_RDONLY, "open");
+    std::string block(bytes, '\0');
+    std::size_t got = 0;
+    while (got < bytes) {
+      const ssize_t n = ::pread(file.get(), block.data() + got, bytes - got, offset + static_cast<off_t>(got));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) Throw("read", path, errno);
+      if (n == 0) break;
+      got += static_cast<std::size_t>(n);
+    }
+    block.resize(got);
+    return block;
+  }
+
   bool Exists(const std::string& path) const override {
     struct stat info;
     if (::stat(path.c_str(), &info) == 0) return true;
@@ -183,6 +198,12 @@ class RealFileSystem final : public FileSystem {
     }
     std::sort(names.begin(), names.end());
     return names;
+  }
+
+  void MakeDirectory(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return;
+    if (errno != ENOENT) Throw("mkdir", path, errno);
+    CreateDirectories(path);  // a file server may be late to show the parent that another host has made
   }
 
   void CreateDirectories(const std::string& path) override {
@@ -242,6 +263,12 @@ bool FileSystem::IsDirectory(const std::string& path) const { return std::filesy
 std::string FileSystem::ReadFrom(const std::string& path, std::int64_t offset) const {
   const std::string bytes = ReadFile(path);
   return offset < static_cast<std::int64_t>(bytes.size()) ? bytes.substr(static_cast<std::size_t>(offset)) : "";
+}
+
+void FileSystem::MakeDirectory(const std::string& path) { CreateDirectories(path); }
+
+std::string FileSystem::ReadBlock(const std::string& path, std::int64_t offset, std::size_t bytes) const {
+  return ReadFrom(path, offset).substr(0, bytes);
 }
 
 FileSystem& FileSystem::Real() {

@@ -27,12 +27,15 @@ class FileSystem {
   virtual std::string ReadFile(const std::string& path) const = 0;
   // What follows byte offset; "" at or beyond the end. Opens the file anew, so over NFS it is what others have closed.
   virtual std::string ReadFrom(const std::string& path, std::int64_t offset) const;
+  // At most so many bytes from offset on; fewer only at the end of the file. For files that need not be in memory as a whole.
+  virtual std::string ReadBlock(const std::string& path, std::int64_t offset, std::size_t bytes) const;
   virtual bool Exists(const std::string& path) const = 0;
   virtual bool IsDirectory(const std::string& path) const;  // asks the real file system unless overridden
   virtual std::int64_t FileSize(const std::string& path) const = 0;
   virtual std::vector<std::string> List(const std::string& directory) const = 0;  // names, sorted; [] if absent
 
   virtual void CreateDirectories(const std::string& path) = 0;  // new directories are durable when this returns
+  virtual void MakeDirectory(const std::string& path);  // not durable; one that exists is fine
   virtual void WriteFile(const std::string& path, std::string_view bytes) = 0;  // not durable; truncates
   virtual std::unique_ptr<AppendFile> OpenForAppend(const std::string& path) = 0;  // created if absent
   virtual void Truncate(const std::string& path, std::int64_t size) = 0;

@@ -13,12 +13,11 @@ int RunCollect(const Arguments& arguments) {
   const FileSystem& files = FileSystem::Real();
   const Workspace workspace(arguments.Text("workspace"));
   const std::string name = workspace.ChooseSweep(files, arguments.Positional(0));
-  // The state goes as soon as the input is made of it: half of the memory of a large sweep.
-  const CollectInput input = MakeCollectInput(ReadSweepState(workspace, files, name), workspace, files);
-  const CollectOutcome outcome = Collect(input, workspace.Results(name));
+  const SweepState state = ReadSweepState(workspace, files, name);
+  const CollectOutcome outcome = Collect(MakeCollectSource(state, workspace, files), workspace.Results(name));
   for (const std::string& problem : outcome.problems) std::cerr << "left out: " << problem << "\n";
   if (!arguments.Has("quiet"))
-    std::cout << fmt::format("{} of {} stages in {}\n", outcome.stages_read, input.stages.size(),
+    std::cout << fmt::format("{} of {} stages in {}\n", outcome.stages_read, outcome.stages,
                              workspace.Results(name));
   return outcome.problems.empty() ? kExitDone : kExitFailed;
 }

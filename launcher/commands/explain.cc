@@ -26,14 +26,13 @@ std::string TimeOfDay(double unix_seconds) {
 }
 
 // The last sentence of the explanation: why, and what to do.
-std::string Why(const SweepState& state, const std::optional<LiveView>& live, const PlanStage& stage) {
-  const std::string& id = stage.config.id;
+std::string Why(const SweepState& state, const std::optional<LiveView>& live, const std::string& id) {
   const std::string word = state.StateOf(id);
   const AttemptHistory* latest = state.LatestAttempt(id);
   const std::string resume = fmt::format("go on with: headsweep resume {}", state.name);
   const auto parent = [&] {
-    return fmt::format("{} ({}), which is {}", stage.config.parent,
-                       state.planned.Describe(stage.config.parent), state.StateOf(stage.config.parent));
+    const std::string stage = state.planned.config(id).parent;
+    return fmt::format("{} ({}), which is {}", stage, state.planned.Describe(stage), state.StateOf(stage));
   };
   if (word == "waiting")
     return "It needs the result of " + parent() + (state.launcher_may_live ? "." : "; " + resume + ".");
@@ -66,7 +65,7 @@ std::string Why(const SweepState& state, const std::optional<LiveView>& live, co
   if (word == "interrupted")
     return fmt::format("Its launcher died. It goes on from step {}; {}.", latest->checkpoint_step, resume);
   if (word == "failed") {
-    const int retries = state.core.plan()[state.planned.index.at(id)].retries;
+    const int retries = state.core.plan()[state.planned.At(id)].retries;
     const bool hopeless = latest != nullptr && VerdictOn(latest->cause) == Verdict::kGiveUp;
     return fmt::format(
         "{} Its log: headsweep logs {}. Try again with: headsweep {} {}.",
@@ -96,15 +95,16 @@ int RunExplain(const Arguments& arguments) {
   const std::string name = workspace.ChooseSweep(files, named ? arguments.Positional(0) : "");
   const SweepState state = ReadSweepState(workspace, files, name);
   const std::string prefix = arguments.Positional(named ? 1 : 0);
-  std::vector<const PlanStage*> found;
+  std::vector<std::string> found;
   for (const PlanStage& stage : state.planned.plan.stages) {
-    if (stage.config.id.starts_with(prefix)) found.push_back(&stage);
+    if (std::string stage_id = state.planned.plan.Id(stage); stage_id.starts_with(prefix)) found.push_back(std::move(stage_id));
   }
   if (found.size() != 1)
     throw ConfigError(
         fmt::format("{} stages of the sweep {} begin with \"{}\"; see headsweep status {} --all",
                     found.size(), name, prefix, name));
-  const std::string& id = found[0]->config.id;
+  const std::string& id = found[0];
+  const std::size_t position = state.planned.At(id);
   const std::optional<LiveView> live = ReadLive(files, state);
   if (arguments.Has("json")) {
     nlohmann::json json = {{"sweep", name},
@@ -112,18 +112,18 @@ int RunExplain(const Arguments& arguments) {
                            {"description", state.planned.Describe(id)},
                            {"state", state.StateOf(id)},
                            {"attempts", nlohmann::json::array()},
-                           {"why", Why(state, live, *found[0])}};
+                           {"why", Why(state, live, id)}};
     for (const AttemptHistory& attempt : state.attempts)
-      if (attempt.stage == id && attempt.started_at != 0) json["attempts"].push_back(AttemptJson(attempt));
+      if (attempt.stage == position && attempt.started_at != 0) json["attempts"].push_back(AttemptJson(attempt));
     std::cout << DumpJson(json) << "\n";
     return kExitDone;
   }
   std::cout << fmt::format("{} {}: {}\n", id, state.planned.Describe(id), state.StateOf(id));
   for (const AttemptHistory& attempt : state.attempts) {
-    if (attempt.stage != id || attempt.started_at == 0) continue;
+    if (attempt.stage != position || attempt.started_at == 0) continue;
     std::cout << fmt::format("  attempt {}: {} on {} (slots {}{})", attempt.attempt,
                              TimeOfDay(attempt.started_at), attempt.host, attempt.slots,
-                             attempt.job.empty() ? "" : "; job " + attempt.job);
+                             attempt.job.empty() ? "" : fmt::format("; job {}", attempt.job));
     if (attempt.checkpoint_step > 0)
       std::cout << fmt::format(", checkpoint at step {}", attempt.checkpoint_step);
     if (attempt.ended_at > 0) {
@@ -137,7 +137,7 @@ int RunExplain(const Arguments& arguments) {
     }
     std::cout << "\n";
   }
-  std::cout << Why(state, live, *found[0]) << "\n";
+  std::cout << Why(state, live, id) << "\n";
   return kExitDone;
 }
 

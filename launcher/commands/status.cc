@@ -26,7 +26,7 @@ void PrintText(const SweepState& state, const Workspace& workspace, const std::v
   if (living.size() == 1)
     std::cout << fmt::format(" (process {} on {})", living.front()->process.pid, living.front()->process.host);
   if (living.size() > 1) std::cout << fmt::format(" ({} launchers)", living.size());
-  std::cout << fmt::format(", {} stages:", state.planned.index.size());
+  std::cout << fmt::format(", {} stages:", state.planned.size());
   for (const char* name : kStates)
     if (counts.at(name) > 0) std::cout << fmt::format(" {} {}", counts.at(name), name);
   std::cout << "\n";
@@ -43,7 +43,7 @@ void PrintText(const SweepState& state, const Workspace& workspace, const std::v
   for (const std::string& line : SubmissionLines(submissions, live ? live->seconds_left : std::nullopt))
     std::cout << "  " << line << "\n";
   for (const PlanStage& stage : state.planned.plan.stages) {
-    const std::string& id = stage.config.id;
+    const std::string id = state.planned.plan.Id(stage);
     const std::string word = state.StateOf(id);
     const bool quiet_state = word == "finished" || word == "ready" || word == "waiting";
     if (quiet_state && !all) continue;
@@ -64,7 +64,7 @@ void PrintText(const SweepState& state, const Workspace& workspace, const std::v
   }
   if (!state.launcher_may_live && !AnyAlive(submissions) && !AnyUnknown(submissions) &&
       counts.at("finished") + counts.at("diverged") + counts.at("early-stopped") <
-          static_cast<int>(state.planned.index.size()))
+          static_cast<int>(state.planned.size()))
     std::cout << fmt::format("go on with: headsweep resume {} --workspace {}\n", state.name,
                              workspace.root());
 }
@@ -77,7 +77,7 @@ int RunStatus(const Arguments& arguments) {
   if (wanted.empty()) names = workspace.Sweeps(files);
   if (names.empty() || !wanted.empty()) names = {workspace.ChooseSweep(files, wanted)};
   for (const std::string& name : names) {
-    const SweepState state = ReadSweepState(workspace, files, name);
+    const SweepState state = ReadSweepState(workspace, files, name, arguments.Has("json"));
     const std::vector<SubmissionView> submissions = LookAtSubmissions(Slurm(), files, workspace, name);
     if (arguments.Has("json")) {
       std::cout << DumpJson(StatusJson(state, workspace, submissions)) << "\n";

@@ -7,14 +7,14 @@ namespace {
 
 nlohmann::json StageJson(const SweepState& state, const std::optional<LiveView>& live,
                          const PlanStage& stage) {
-  const std::string& id = stage.config.id;
+  const std::string id = state.planned.plan.Id(stage);
   const StageStatus& status = state.core.status(StageId(id));
   const AttemptHistory* attempt = state.LatestAttempt(id);
   const LiveTrial* now = live && state.IsRunning(id) ? live->Find(id, attempt->attempt) : nullptr;
   const nlohmann::json summary = ParseJson(status.summary);
   nlohmann::json json = {{"id", id},
-                         {"kind", stage.config.kind == StageKind::kTrain ? "train" : "prune"},
-                         {"parent", stage.config.parent},
+                         {"kind", stage.parent < 0 ? "train" : "prune"},
+                         {"parent", stage.parent < 0 ? "" : state.planned.IdAt(static_cast<std::size_t>(stage.parent))},
                          {"description", state.planned.Describe(id)},
                          {"state", state.StateOf(id)},
                          {"attempts", status.attempt.value()},

@@ -29,10 +29,10 @@ void CheckSweep(Sweep sweep, const JobRequest& request) {
   if (sweep.point_count() > Sweep::kCheckedWhole) return;
   const PlannedSweep planned = PlanSweep(std::move(sweep), FingerprintOfSource());
   const bool gpus = AsksForGpus(request);
-  if (planned.device() == "cuda" && !gpus)
+  if (planned.device == "cuda" && !gpus)
     throw ConfigError("the sweep has run.device = \"cuda\", but no GPUs are asked for: give --gpus-per-node N");
-  if (planned.device() != "cuda" && gpus)
-    std::cerr << "warning: GPUs are asked for, but the sweep has run.device = \"" << planned.device()
+  if (planned.device != "cuda" && gpus)
+    std::cerr << "warning: GPUs are asked for, but the sweep has run.device = \"" << planned.device
               << "\": they would be idle\n";
 }
 

@@ -40,7 +40,7 @@ std::string Page(const SweepState& state, const std::optional<LiveView>& live,
   for (const std::string& line : SubmissionLines(submissions, live ? live->seconds_left : std::nullopt))
     page += line + "\n";
   for (const PlanStage& stage : state.planned.plan.stages) {
-    const std::string& id = stage.config.id;
+    const std::string id = state.planned.plan.Id(stage);
     const AttemptHistory* attempt = state.LatestAttempt(id);
     if (!state.IsRunning(id)) continue;
     const LiveTrial* now = live ? live->Find(id, attempt->attempt) : nullptr;
@@ -78,7 +78,7 @@ int RunWatch(const Arguments& arguments) {
       submissions = LookAtSubmissions(Slurm(), files, workspace, name);
       next_question = clock.Monotonic() + std::max(interval, kSlurmSeconds);
     }
-    const SweepState state = ReadSweepState(workspace, files, name);
+    const SweepState state = ReadSweepState(workspace, files, name, arguments.Has("json"));
     const std::string page = arguments.Has("json") ? DumpJson(StatusJson(state, workspace, submissions)) + "\n"
                                                    : Page(state, ReadLive(files, state), submissions);
     if (terminal && !arguments.Has("json")) {

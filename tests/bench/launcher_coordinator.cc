@@ -34,7 +34,7 @@ std::vector<double> RunCoordinator(const std::string& folder) {
   to_coordinator->Start([&agent = *to_coordinator](NodeId from, const nlohmann::json& message) {
     const std::string type = message::Text(message, message::kType);
     if (type == message::kWelcome) {
-      agent.Send(from, {{message::kType, message::kJoin}, {"host", "here"}, {"slots", 2}, {"problem", ""}});
+      agent.Send(from, {{message::kType, message::kJoin}, {"host", "here"}, {"slots", 2}, {"problem", ""}, {"epoch", 1}});
     } else if (type == message::kStart) {
       nlohmann::json answer = {{"stage", message["stage"]}, {"attempt", message["attempt"]}, {"rank", 0}, {"step", 1},
                                {"steps", 1}, {"phase", "train"}, {message::kType, message::kProgress}};

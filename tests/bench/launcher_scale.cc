@@ -42,7 +42,7 @@ class DoneSweep {
   // The results are one real file each, alike but for the identity of their stage.
   std::vector<double> WriteResults() const {
     const PlannedSweep planned = Planned();
-    const std::string placeholder = planned.plan.stages.front().config.id;
+    const std::string placeholder = planned.IdAt(0);
     std::filesystem::create_directories(workspace_.TrialsRoot());
     const std::string pattern = workspace_.SweepDirectory("noop") + "/pattern.h5";
     Provenance provenance;
@@ -55,14 +55,15 @@ class DoneSweep {
     HEADSWEEP_CHECK(at != std::string::npos && bytes.find(placeholder, at + 1) == std::string::npos,
                     "a stage file holds its identity elsewhere than once in plain text");
     for (const PlanStage& stage : planned.plan.stages) {
+      const std::string id = planned.plan.Id(stage);
       std::string copy = bytes;
-      std::memcpy(copy.data() + at, stage.config.id.data(), stage.config.id.size());
+      std::memcpy(copy.data() + at, id.data(), id.size());
       const std::string_view body = std::string_view(copy).substr(kStageHeaderBytes);
       const std::string header = FormatStageHeader({.schema = kStageSchemaVersion, .state = StageFileState::kComplete,
                                                     .bytes = body.size(), .checksum = Checksum(body)});
       std::memcpy(copy.data(), header.data(), header.size());
-      std::filesystem::create_directory(workspace_.Trial(stage.config.id));
-      FileSystem::Real().WriteFile(workspace_.TrialResult(stage.config.id), copy);
+      std::filesystem::create_directory(workspace_.Trial(id));
+      FileSystem::Real().WriteFile(workspace_.TrialResult(id), copy);
     }
     return {static_cast<double>(bytes.size())};
   }
@@ -75,9 +76,10 @@ class DoneSweep {
     journal.Append({began});
     std::vector<JournalEvent> events;
     const std::string summary = ToJson(Summary()).dump();
-    for (const PlanStage& stage : Planned().plan.stages) {
+    const PlannedSweep planned = Planned();
+    for (const PlanStage& stage : planned.plan.stages) {
       const auto add = [&](const char* type, std::map<std::string, std::string> fields) {
-        events.push_back({.type = type, .time = 0, .stage = stage.config.id, .attempt = 1, .fields = std::move(fields)});
+        events.push_back({.type = type, .time = 0, .stage = planned.plan.Id(stage), .attempt = 1, .fields = std::move(fields)});
       };
       add(journal::kAttemptStarted, {{"host", "node0001"}, {"slots", "0:0"}});
       add(journal::kCheckpointed, {{"step", "1"}});
@@ -92,12 +94,14 @@ class DoneSweep {
   std::vector<double> Replay() const {
     const PlannedSweep planned = Planned();
     std::map<StageId, std::string> done;
-    for (const PlanStage& stage : planned.plan.stages) done.emplace(StageId(stage.config.id), "");
+    for (const PlanStage& stage : planned.plan.stages) done.emplace(StageId(planned.plan.Id(stage)), "");
     const SystemClock clock;
     const double start = clock.Monotonic();
     const std::clock_t before = std::clock();
-    const JournalHistory history = ReadJournal(FileSystem::Real(), workspace_.Journal("noop"));
-    const Core core(planned.Specs(), {}, history.events, done);
+    const HistoryStream history([&](const HistoryStream::Visit& visit) {
+      ScanJournal(FileSystem::Real(), workspace_.Journal("noop"), visit);
+    });
+    const Core core(planned.Specs(), {}, history, done);
     HEADSWEEP_CHECK(core.counts().finished == trials_, "{} of {} trials are finished", core.counts().finished, trials_);
     return {clock.Monotonic() - start, static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC};
   }

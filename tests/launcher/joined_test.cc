@@ -312,6 +312,39 @@ TEST_F(JoinedTest, RetriesAreCountedTogether) {
   EXPECT_EQ(CountFakeEvents(Events(), "start"), 2) << "one attempt and one retry, of both launchers together";
 }
 
+TEST_F(JoinedTest, WhoJoinsAPausedSweepStartsNothing) {
+  WriteSweep(3);
+  Set("FAKE_GATE", temp_ / "gate");
+  auto first = Join("s", "1");
+  ASSERT_TRUE(WaitForEvent("step-1", 1));
+  ASSERT_EQ(Start({"pause", "s"})->Wait().code, 0);
+  auto second = Join("s", "2");
+  ASSERT_TRUE(WaitUntil([&] { return Status()["launchers"].size() == 2; })) << second->output();
+  // Its live view comes after its first look at everything: had it started something, it would have done so by then.
+  ASSERT_TRUE(WaitUntil([&] {
+    std::size_t views = 0;
+    for (const LauncherCard& card : ReadRoster(FileSystem::Real(), workspace_, "s"))
+      views += FileSystem::Real().Exists(card.directory + "/live.json");
+    return views == 2;
+  })) << second->output();
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 1) << second->output();
+  std::ofstream(temp_ / "gate") << "open";
+  EXPECT_EQ(Start({"continue", "s"})->Wait().code, 0);
+  EXPECT_EQ(first->Wait().code, 0) << first->output();
+  EXPECT_EQ(second->Wait().code, 0) << second->output();
+  EXPECT_EQ(Status()["state"], "done");
+}
+
+TEST_F(JoinedTest, ALeaseThatIsTooShortIsRefused) {
+  WriteSweep(1);
+  for (auto& [name, value] : environment_)
+    if (name == "HEADSWEEP_LEASE") value = "0.3";
+  const Finished end = Join("s", "1")->Wait();
+  EXPECT_EQ(end.code, kExitUsage);
+  EXPECT_NE(end.output.find("HEADSWEEP_LEASE=0.3: at least 1 s"), std::string::npos) << end.output;
+  EXPECT_EQ(CountFakeEvents(Events(), "start"), 0);
+}
+
 TEST_F(JoinedTest, OneOfThemMakesTheReport) {
   WriteSweep(2);
   std::vector<std::unique_ptr<HeadsweepProgram>> launchers;

@@ -99,6 +99,30 @@ TEST_F(JournalTest, ReplacesBytesThatAreNoText) {
   EXPECT_EQ(Read().events[0].fields["message"], "broken \xef\xbf\xbd\xef\xbf\xbd bytes");
 }
 
+// A journal is read in blocks of a megabyte.
+TEST_F(JournalTest, LinesThatLieAcrossBlocksAreWhole) {
+  TempDir folder;
+  const std::string path = folder / "journal.jsonl";
+  std::vector<JournalEvent> events;
+  for (int i = 0; i < 3000; ++i) {
+    events.push_back(Checkpointed(i));
+    events.back().fields["message"] = std::string(static_cast<std::size_t>(900 + i % 300), 'x');
+  }
+  Journal(FileSystem::Real(), path, clock_).Append(events);
+  ASSERT_GT(FileSystem::Real().FileSize(path), std::int64_t{3} << 20);
+  EXPECT_EQ(ReadJournal(FileSystem::Real(), path).events, events);
+  FileSystem::Real().Truncate(path, FileSystem::Real().FileSize(path) - 1);
+  std::size_t seen = 0;
+  const JournalHistory scanned = ScanJournal(FileSystem::Real(), path, [&](JournalEvent& event) {
+    ASSERT_LT(seen, events.size());
+    EXPECT_EQ(event, events[seen++]);
+  });
+  EXPECT_EQ(seen, events.size() - 1) << "the last line is torn";
+  EXPECT_TRUE(scanned.torn);
+  EXPECT_TRUE(scanned.events.empty());
+  EXPECT_EQ(scanned.end + scanned.torn_bytes, FileSystem::Real().FileSize(path));
+}
+
 TEST_F(JournalTest, KeepsEventsOfALaterVersion) {
   const std::string json =
       R"({"colour":"blue","shade":7,"nested":{"a":[1]},"time":1.5,"type":"colour-chosen"})";

@@ -17,7 +17,7 @@ using testing::PlanOf;
 
 std::set<std::string> Ids(const Plan& plan) {
   std::set<std::string> ids;
-  for (const PlanStage& stage : plan.stages) ids.insert(stage.config.id);
+  for (const PlanStage& stage : plan.stages) ids.insert(plan.Id(stage));
   EXPECT_EQ(ids.size(), plan.stages.size());
   EXPECT_EQ(ids.count(""), 0u);
   return ids;
@@ -60,7 +60,7 @@ TEST(Plan, DuplicatesAreMergedWithAWarning) {
             "s.toml:4:31: (heads = 4, head_size = embed / heads, seed = 1) and (heads = 4, head_size = 32, "
             "seed = 1) are the "
             "same trial; it runs once (2 points like these)");
-  EXPECT_THAT(plan.stages[4].points, ElementsAre(ElementsAre(1, 0, 0), ElementsAre(1, 1, 0)));
+  EXPECT_THAT(plan.Points(plan.stages[4]), ElementsAre(ElementsAre(1, 0, 0), ElementsAre(1, 1, 0)));
 }
 
 TEST(Plan, CountingKeepsNoStagesAndAgrees) {
@@ -86,8 +86,9 @@ TEST(Plan, EveryPointOfTheGridIsOfExactlyOneStage) {
   std::set<std::vector<int>> points;
   std::size_t count = 0;
   for (const PlanStage& stage : plan.stages) {
-    points.insert(stage.points.begin(), stage.points.end());
-    count += stage.points.size();
+    const std::vector<std::vector<int>> own = plan.Points(stage);
+    points.insert(own.begin(), own.end());
+    count += own.size();
   }
   EXPECT_EQ(count, 14u);
   EXPECT_EQ(points.size(), count);
@@ -124,7 +125,7 @@ TEST(Plan, IncludedValuesExtendTheAxes) {
   EXPECT_THAT(plan.axes[0].values, ElementsAre(AxisValue(std::int64_t{1}), AxisValue(std::int64_t{2}),
                                                AxisValue(std::int64_t{64})));
   EXPECT_EQ(plan.axes[1].values.size(), 2u) << "the default is written like the first value";
-  EXPECT_THAT(plan.stages.back().points, ElementsAre(ElementsAre(2, 0)));
+  EXPECT_THAT(plan.Points(plan.stages.back()), ElementsAre(ElementsAre(2, 0)));
 }
 
 TEST(Plan, PruneStagesFollowTheirTrainStage) {
@@ -135,11 +136,11 @@ TEST(Plan, PruneStagesFollowTheirTrainStage) {
     const PlanStage& stage = plan.stages[i];
     if (stage.parent < 0) continue;
     EXPECT_EQ(stage.parent, 5);
-    EXPECT_EQ(stage.config.kind, StageKind::kPrune);
-    EXPECT_EQ(stage.config.parent, plan.stages[5].config.id);
-    EXPECT_EQ(stage.config.id, ComputeStageId(stage.config));
-    EXPECT_TRUE(stage.points.empty());
-    described.push_back(stage.config.prune.order + " " + std::to_string(stage.config.prune.seed));
+    EXPECT_EQ(plan.Config(stage).kind, StageKind::kPrune);
+    EXPECT_EQ(plan.Config(stage).parent, plan.Id(plan.stages[5]));
+    EXPECT_EQ(plan.Config(stage).id, ComputeStageId(plan.Config(stage)));
+    EXPECT_TRUE(plan.Points(stage).empty());
+    described.push_back(plan.Config(stage).prune.order + " " + std::to_string(plan.Config(stage).prune.seed));
   }
   EXPECT_THAT(described, ElementsAre("importance 0", "random 1", "random 2", "magnitude 0"));
 }
@@ -155,21 +156,21 @@ TEST(Plan, FingerprintsAreAskedOncePerCorpusAndVocabulary) {
   });
   EXPECT_EQ(calls, 4);
   EXPECT_EQ(plan.trials, 12u);
-  EXPECT_EQ(plan.stages[0].config.task.fingerprint, "kjv500");
+  EXPECT_EQ(plan.Config(plan.stages[0]).task.fingerprint, "kjv500");
 }
 
 TEST(Plan, WithoutFingerprintsCorporaStillDiffer) {
   const Sweep sweep = Sweep::Parse(kTop + "[grid]\ncorpus = [\"kjv\", \"austen\"]\n", "s.toml");
   const Plan plan = MakePlan(sweep, {});
   EXPECT_EQ(plan.trials, 2u);
-  EXPECT_EQ(plan.stages[0].config.id, "");
+  EXPECT_EQ(plan.Id(plan.stages[0]), "");
 }
 
 TEST(Plan, ConfigsReadBackFromTheirConfigToml) {
   const Plan plan = PlanOf(Base("[1, 2]", "{ count = 2 }", "[\"importance\", \"random\"]"));
   for (const PlanStage& stage : plan.stages) {
-    const StageConfig back = ParseStageConfig(FormatStageConfig(stage.config), "config.toml");
-    EXPECT_EQ(ComputeStageId(back), stage.config.id);
+    const StageConfig back = ParseStageConfig(FormatStageConfig(plan.Config(stage)), "config.toml");
+    EXPECT_EQ(ComputeStageId(back), plan.Config(stage).id);
   }
 }
 

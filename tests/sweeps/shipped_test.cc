@@ -38,7 +38,7 @@ std::set<std::string> TrainIds(const std::string& file) {
   const Plan plan = MakePlan(Sweep::Load(kFolder + file), [](const TaskConfig& task) { return task.corpus; });
   std::set<std::string> ids;
   for (const PlanStage& stage : plan.stages) {
-    if (stage.parent < 0) ids.insert(stage.config.id);
+    if (stage.parent < 0) ids.insert(plan.Id(stage));
   }
   return ids;
 }
