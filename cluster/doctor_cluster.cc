@@ -152,7 +152,7 @@ std::vector<Finding> DiagnoseCluster(const Slurm& slurm, const ClusterDoctorOpti
     } catch (const std::exception& error) {
       findings.push_back({"nodes", FindingLevel::kProblem, error.what(), "choose a --workspace that you may write to"});
     }
-    add("mpi between nodes", [&] { return TryMpi(options); });
+    add("mpi exchange", [&] { return TryMpi(options); });
   } else {
     findings.push_back({"nodes", FindingLevel::kNote, "not looked at",
                         "headsweep doctor --cluster --nodes 2 --workspace DIR looks from two nodes"});
@@ -230,7 +230,7 @@ std::vector<MpiLook> ParseMpiLooks(const std::string& output) {
 
 Finding JudgeMpiLooks(const std::vector<MpiLook>& looks, int expected, const std::string& mpi,
                       const std::string& complaint) {
-  constexpr const char* kSubject = "mpi between nodes";
+  constexpr const char* kSubject = "mpi exchange";
   std::set<std::string> libraries, problems;
   int well = 0;
   for (const MpiLook& look : looks) {
