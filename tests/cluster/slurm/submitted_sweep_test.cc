@@ -1,7 +1,6 @@
 // Sweeps on a real Slurm cluster of three nodes: submitted, disturbed in every way that Slurm knows, and ending with the
 // bits of a run on this machine alone.
 #include "cluster/base/errors.h"
-#include "launcher/sweep_state.h"
 #include "results/results_file.h"
 #include "results/stage_file.h"
 #include "tests/cluster/slurm/slurm_cluster.h"
@@ -109,7 +108,7 @@ TEST_F(SlurmSweepTest, RequeuedByTheAdministratorItGoesOn) {
   ExpectUndisturbedResults(workspace);
   EXPECT_EQ(Count(History(workspace), job_event::kStarted), 2);
   std::set<int> restarts;  // of the job, which stays the same
-  for (const auto& [stage, position] : ReadSweepState(workspace, FileSystem::Real(), "s").latest) {
+  for (const std::string& stage : FinishedIn(Events(workspace))) {
     const StageFile result = ReadStageFile(workspace.TrialResult(stage));
     EXPECT_EQ(result.provenance.job, job);
     restarts.insert(result.provenance.job_restart);
