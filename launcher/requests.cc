@@ -64,14 +64,16 @@ std::vector<std::pair<std::string, Request>> ReadRequests(FileSystem& files, con
   return requests;
 }
 
-bool AwaitAnswer(const FileSystem& files, const LockOwner& launcher, const std::string& path, double timeout_seconds) {
+Answer AwaitAnswer(const FileSystem& files, const LockOwner& launcher, const std::string& path, double timeout_seconds) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
   while (files.Exists(path)) {
     const bool gone = FindStateOf(launcher) == OwnerState::kDead;
-    if (gone || std::chrono::steady_clock::now() > deadline) return !files.Exists(path);
+    if (!files.Exists(path)) break;
+    if (gone) return Answer::kGone;
+    if (std::chrono::steady_clock::now() > deadline) return Answer::kNone;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  return true;
+  return Answer::kObeyed;
 }
 
 std::string ThisUser() {

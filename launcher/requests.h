@@ -42,9 +42,10 @@ std::string WriteRequest(FileSystem& files, const std::string& directory, const 
 std::vector<std::pair<std::string, Request>> ReadRequests(FileSystem& files, const std::string& directory,
                                                           const LockOwner& launcher);
 
-// Waits until the launcher has removed the request, at most timeout_seconds. False: it has not, or it is
-// known to be dead.
-bool AwaitAnswer(const FileSystem& files, const LockOwner& launcher, const std::string& path, double timeout_seconds);
+// kGone: the launcher has ended without looking at it.
+enum class Answer { kObeyed, kGone, kNone };
+// Waits until the launcher has removed the request, or is known to be dead; at most timeout_seconds.
+Answer AwaitAnswer(const FileSystem& files, const LockOwner& launcher, const std::string& path, double timeout_seconds);
 
 // "anna on login1".
 std::string ThisUser();

@@ -32,14 +32,20 @@ void Ask(const Arguments& arguments, const std::string& sweep, Request request, 
     request.launcher = launcher->process;
     paths.push_back(WriteRequest(files, launcher->directory + "/requests", request));
   }
+  std::size_t answers = 0;
   for (std::size_t i = 0; i < living.size(); ++i) {
     const LockOwner& owner = living[i]->process;
-    if (AwaitAnswer(files, owner, paths[i], kAnswerSeconds)) continue;
+    const Answer answer = AwaitAnswer(files, owner, paths[i], kAnswerSeconds);
+    answers += answer == Answer::kObeyed;
+    if (answer != Answer::kNone) continue;
     throw CommError(
         fmt::format("launcher (process {} on {})", owner.pid, owner.host), "answer to " + request.type,
         kAnswerSeconds,
         "it will act on the request when it is back, as long as it is the same one; see `headsweep status`");
   }
+  // One of several may find the sweep done, and end, before it looks.
+  if (answers == 0)
+    throw ConfigError(fmt::format("the sweep's launcher ended before it looked at the request; see `headsweep status {}`", sweep));
   if (!arguments.Has("json")) {
     std::cout << sweep << ": " << done << "\n";
     return;
