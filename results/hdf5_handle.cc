@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -63,6 +64,40 @@ void WriteScalar(hid_t object, const std::string& name, hid_t file_type, hid_t m
   attribute.Close();
 }
 
+// HDF5 lets its cache of metadata (of a table with texts, all of these) grow to 32 MiB with the file; nothing here is read twice.
+void KeepCacheSmall(const Handle& access, const std::string& path) {
+  H5AC_cache_config_t cache{};
+  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  Check(H5Pget_mdc_config(access.get(), &cache), "prepare", path);
+  cache.set_initial_size = true;
+  cache.initial_size = cache.max_size = cache.min_size = kCacheBytes;
+  cache.incr_mode = H5C_incr__off;
+  cache.flash_incr_mode = H5C_flash_incr__off;
+  cache.decr_mode = H5C_decr__off;
+  Check(H5Pset_mdc_config(access.get(), &cache), "prepare", path);
+}
+
+// HDF5 takes 600 KiB for every file that it opens and gives them back at its end. By default the allocator hands them on to the
+// system, and thousands of files are spent on clearing fresh pages.
+void KeepMemoryBetweenFiles() {
+  static const bool done = ::mallopt(M_MMAP_THRESHOLD, 1 << 25) == 1 && ::mallopt(M_TRIM_THRESHOLD, 1 << 25) == 1;
+  static_cast<void>(done);
+}
+
+// HDF5 locks what it opens, and gives up on a file system without locks (NFS without its lock service). There it is done without:
+// who writes a file is settled elsewhere (launcher/trial_lock.h, launcher/LEASES.md), and complete files have a checksum.
+template <class Open>
+Handle LockedIfPossible(const Handle& access, const std::string& path, const Open& open) {
+  try {
+    return open();
+  } catch (const IoError& error) {
+    const int number = error.error_number();
+    if (number != ENOLCK && number != EOPNOTSUPP && number != ENOSYS) throw;
+  }
+  Check(H5Pset_file_locking(access.get(), /*use_file_locking=*/false, /*ignore_when_disabled=*/true), "prepare", path);
+  return open();
+}
+
 }  // namespace
 
 void Initialize() {
@@ -113,25 +148,13 @@ void Handle::CloseQuietly() noexcept {
   if (close_(std::exchange(id_, -1)) < 0) H5Eclear2(H5E_DEFAULT);
 }
 
-// HDF5 lets its cache of metadata (of a table with texts, all of these) grow to 32 MiB with the file; nothing here is read twice.
-void KeepCacheSmall(const Handle& access, const std::string& path) {
-  H5AC_cache_config_t cache{};
-  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
-  Check(H5Pget_mdc_config(access.get(), &cache), "prepare", path);
-  cache.set_initial_size = true;
-  cache.initial_size = cache.max_size = cache.min_size = kCacheBytes;
-  cache.incr_mode = H5C_incr__off;
-  cache.flash_incr_mode = H5C_flash_incr__off;
-  cache.decr_mode = H5C_decr__off;
-  Check(H5Pset_mdc_config(access.get(), &cache), "prepare", path);
-}
-
 Handle CreateFile(const std::string& path, hsize_t userblock_bytes) {
   const Handle access = FileAccess(path);
   KeepCacheSmall(access, path);
   const Handle creation = FileCreation(path, userblock_bytes);
-  return Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose, "create",
-                path);
+  return LockedIfPossible(access, path, [&] {
+    return Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose, "create", path);
+  });
 }
 
 Handle CreateInMemory(const std::string& path) {
@@ -153,14 +176,9 @@ std::string Image(const Handle& file, const std::string& path) {
 
 Handle OpenFile(const std::string& path) {
   const Handle access = FileAccess(path);
-  return Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose, "open", path);
-}
-
-// HDF5 takes 600 KiB for every file that it opens and gives them back at its end. By default the allocator hands them on to the
-// system, and thousands of files are spent on clearing fresh pages.
-void KeepMemoryBetweenFiles() {
-  static const bool done = ::mallopt(M_MMAP_THRESHOLD, 1 << 25) == 1 && ::mallopt(M_TRIM_THRESHOLD, 1 << 25) == 1;
-  static_cast<void>(done);
+  return LockedIfPossible(access, path, [&] {
+    return Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose, "open", path);
+  });
 }
 
 Handle OpenImage(std::string_view bytes, const std::string& path) {

@@ -2,7 +2,7 @@
 //   HEADSWEEP_FAULT=<program>:<operation>:<errno>:<first>:<count>:<text>
 //       in processes of that program (* for all), calls of the operation on paths that contain the text are counted, and
 //       those from the first to the first + count - 1 fail with that errno (a number), without having done anything.
-//       operation: fsync | change (open for writing, mkdir, rename, unlink)
+//       operation: fsync | flock | change (open for writing, mkdir, rename, unlink)
 //   HEADSWEEP_FAULT_WHILE=FILE    only while FILE exists
 //   HEADSWEEP_FAULT_CLOCK=FILE    CLOCK_REALTIME is off by so many seconds as FILE says; read at each call
 #include <dlfcn.h>
@@ -106,6 +106,13 @@ int fsync(int fd) {
   if (FailsAt("fsync", fd)) return -1;
   return Real<int (*)(int)>("fsync")(fd);
 }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"  // struct flock
+int flock(int fd, int operation) {
+  if (FailsAt("flock", fd)) return -1;
+  return Real<int (*)(int, int)>("flock")(fd, operation);
+}
+#pragma GCC diagnostic pop
 int mkdir(const char* path, mode_t mode) {
   if (Fails("change", path)) return -1;
   return Real<int (*)(const char*, mode_t)>("mkdir")(path, mode);

@@ -18,17 +18,17 @@ using namespace testing;
 
 class FaultTest : public DisturbedSweepTest {
  protected:
-  std::unique_ptr<HeadsweepProgram> StartFaulty(const Workspace& workspace, const std::string& fault) {
+  std::unique_ptr<HeadsweepProgram> StartFaulty(const Workspace& workspace, const std::string& fault,
+                                                const std::vector<std::string>& more = {}) {
     std::vector<std::pair<std::string, std::string>> environment = {
         {"LD_PRELOAD", std::string(HEADSWEEP_BINARY_DIR) + "/tests/libheadsweep_faults.so"},
         {"ASAN_OPTIONS", "verify_asan_link_order=0"},
         {"HEADSWEEP_FAULT_WHILE", Gate()},
         {"HEADSWEEP_FAULT_CLOCK", temp_ / "offset"}};
     if (!fault.empty()) environment.emplace_back("HEADSWEEP_FAULT", fault);
-    return std::make_unique<HeadsweepProgram>(
-        std::vector<std::string>{"run", temp_ / "sweep.toml", "--no-report", "--slots", "2", "--workspace",
-                                 workspace.root()},
-        temp_ / ("log-" + std::to_string(++programs_)), environment);
+    std::vector<std::string> arguments = {"run", temp_ / "sweep.toml", "--no-report", "--slots", "2", "--workspace", workspace.root()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return std::make_unique<HeadsweepProgram>(arguments, temp_ / ("log-" + std::to_string(++programs_)), environment);
   }
   std::string Gate() const { return temp_ / "gate"; }
 
@@ -81,6 +81,34 @@ TEST_F(FaultTest, AFileSystemThatBecomesReadOnlyStopsTheRunUntilItCanBeWrittenAg
   EXPECT_EQ(refused.code, kExitFailed) << refused.output;
   EXPECT_NE(refused.output.find("Read-only file system"), std::string::npos) << refused.output;
   ::unlink(Gate().c_str());
+  ExpectItGoesOn(workspace, reference);
+}
+
+// As NFS without a lock service says it.
+TEST_F(FaultTest, AFileSystemWithoutLocksSaysSoAndLeasesDoWithoutThem) {
+  const Digests reference = Reference();
+  const Workspace alone(temp_ / "alone"), shared(temp_ / "shared");
+  std::ofstream(Gate()) << "now";
+  const std::string fault = fmt::format("*:flock:{}:1:1000000:/trials/", ENOLCK);
+  const Finished refused = StartFaulty(alone, fault)->Wait();
+  EXPECT_NE(refused.code, 0) << refused.output;
+  EXPECT_NE(refused.output.find("No locks available"), std::string::npos) << refused.output;
+  EXPECT_NE(refused.output.find("mount it with flock, or run with --join"), std::string::npos) << refused.output;
+  const Finished joined = StartFaulty(shared, fault, {"--join"})->Wait();
+  EXPECT_EQ(joined.code, 0) << joined.output;
+  EXPECT_EQ(DigestsOf(shared), reference);
+  ExpectNothingRanTwice(alone);
+}
+
+TEST_F(FaultTest, AFileThatTheServerHasForgottenIsNamedAndTheRunIsResumed) {
+  const Digests reference = Reference();
+  const Workspace workspace(temp_ / "stale");
+  std::ofstream(Gate()) << "now";
+  const Finished run = StartFaulty(workspace, fmt::format("headsweep:change:{}:3:1:/trials/", ESTALE))->Wait();
+  ::unlink(Gate().c_str());
+  EXPECT_NE(run.code, 0) << run.output;
+  EXPECT_NE(run.output.find(workspace.root() + "/trials/"), std::string::npos) << run.output;
+  EXPECT_NE(run.output.find("another machine has removed it, or the export has changed"), std::string::npos) << run.output;
   ExpectItGoesOn(workspace, reference);
 }
 
