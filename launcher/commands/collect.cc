@@ -1,8 +1,10 @@
 #include <boost/program_options/value_semantic.hpp>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/collecting.h"
 #include "launcher/commands/command.h"
 
@@ -16,9 +18,17 @@ int RunCollect(const Arguments& arguments) {
   const SweepState state = ReadSweepState(workspace, files, name);
   const CollectOutcome outcome = Collect(MakeCollectSource(state, workspace, files), workspace.Results(name));
   for (const std::string& problem : outcome.problems) std::cerr << "left out: " << problem << "\n";
-  if (!arguments.Has("quiet"))
+  if (arguments.Has("json")) {
+    std::cout << DumpJson(nlohmann::json{{"sweep", name},
+                                         {"results", workspace.Results(name)},
+                                         {"stages", outcome.stages},
+                                         {"stages_read", outcome.stages_read},
+                                         {"problems", outcome.problems}})
+              << "\n";
+  } else if (!arguments.Has("quiet")) {
     std::cout << fmt::format("{} of {} stages in {}\n", outcome.stages_read, outcome.stages,
                              workspace.Results(name));
+  }
   return outcome.problems.empty() ? kExitDone : kExitFailed;
 }
 
@@ -38,7 +48,8 @@ SubCommand MakeCollectCommand() {
                       "  headsweep collect my-first-sweep --workspace /scratch/runs\n",
                   .run = RunCollect};
   AddWorkspaceOption(command);
-  command.options.add_options()("quiet,q", boost::program_options::bool_switch(), "only problems");
+  command.options.add_options()("quiet,q", boost::program_options::bool_switch(), "only problems")(
+      "json", boost::program_options::bool_switch(), "for programs: {sweep, results, stages, stages_read, problems}");
   return command;
 }
 

@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "cluster/scaling.h"
 #include "launcher/commands/command.h"
 
@@ -71,8 +73,27 @@ ScalingModel ModelOf(const Arguments& arguments) {
   return model;
 }
 
+void PrintJson(const ScalingModel& model) {
+  nlohmann::json points = nlohmann::json::array();
+  for (int devices = 1; devices <= kMostDevices && devices <= model.batch; devices *= 2) {
+    const ScalingPoint point = Scale(model, devices);
+    points.push_back({{"devices", devices},
+                      {"compute_seconds", point.compute},
+                      {"network_seconds", point.communication},
+                      {"exposed_seconds", point.exposed},
+                      {"step_seconds", point.step},
+                      {"speedup", point.speedup},
+                      {"efficiency", point.efficiency}});
+  }
+  std::cout << DumpJson(nlohmann::json{{"points", points}}) << "\n";
+}
+
 int RunPlan(const Arguments& arguments) {
   const ScalingModel model = ModelOf(arguments);
+  if (arguments.Has("json")) {
+    PrintJson(model);
+    return kExitDone;
+  }
   std::cout << fmt::format("{:>8} {:>12} {:>14} {:>11} {:>11} {:>9} {:>11}\n", "devices", "compute ms",
                            "network ms", "exposed ms", "step ms", "speed-up", "efficiency");
   for (int devices = 1; devices <= kMostDevices; devices *= 2) {
@@ -130,7 +151,9 @@ SubCommand MakePlanCommand() {
       ("inner-latency", number(8, "US"), "microseconds of a message within a node")           //
       ("outer-gbytes", number(25, "GB/s"), "bandwidth of a node to the others")               //
       ("outer-latency", number(20, "US"), "microseconds of a message between nodes")          //
-      ("overlap", number(1, "0…1"), "part of the network's time that can hide behind computation; 0 on CPUs");
+      ("overlap", number(1, "0…1"), "part of the network's time that can hide behind computation; 0 on CPUs")  //
+      ("json", po::bool_switch(),
+       "for programs: {points: [{devices, compute_seconds, network_seconds, exposed_seconds, step_seconds, speedup, efficiency}]}");
   return command;
 }
 

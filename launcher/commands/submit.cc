@@ -4,8 +4,10 @@
 #include <boost/program_options/value_semantic.hpp>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cluster/base/errors.h"
+#include "cluster/base/json.h"
 #include "launcher/batch.h"
 #include "launcher/commands/command.h"
 #include "launcher/commands/run_options.h"
@@ -64,6 +66,14 @@ int RunSubmit(const Arguments& arguments) {
   const Slurm slurm;
   if (!arguments.Has("also")) CheckMaySubmit(files, workspace, sweep.name(), slurm, request);
   const Submission submission = Submit(files, workspace, sweep, slurm, request);
+  if (arguments.Has("json")) {
+    std::cout << DumpJson(nlohmann::json{{"sweep", sweep.name()},
+                                         {"jobs", submission.Ids()},
+                                         {"workspace", workspace.root()},
+                                         {"directory", submission.directory}})
+              << "\n";
+    return kExitDone;
+  }
   const bool elsewhere = workspace.root() != Workspace("./headsweep-runs").root();
   std::cout << fmt::format("{}: submitted as {}\n  headsweep status {}{}\n  script and output: {}\n", sweep.name(),
                            Describe(submission), sweep.name(), elsewhere ? " --workspace " + workspace.root() : "",
@@ -103,7 +113,8 @@ SubCommand MakeSubmitCommand() {
       "CPU threads of one trial; 0: run.threads of the sweep")(
       "no-report", po::bool_switch(), "do not make results.h5 and report.html at the end")(
       "print", po::bool_switch(), "print the batch script, and do nothing")(
-      "also", po::bool_switch(), "also when a submission of this sweep may be alive");
+      "also", po::bool_switch(), "also when a submission of this sweep may be alive")(
+      "json", po::bool_switch(), "for programs: {sweep, jobs: [id], workspace, directory}");
   return command;
 }
 

@@ -71,6 +71,12 @@ TEST_F(CommandsTest, PlanSaysAllThatIsMissingAndEstimates) {
   for (const char* option : {"--step-seconds is missing", "--batch is missing", "--parameters is missing", "--per-node"})
     EXPECT_TRUE(Has(empty, option)) << empty.output;
   const Finished plan = Do({"plan", "--step-seconds", "1", "--batch", "64", "--parameters", "1e6"});
+  const json points =
+      json::parse(Do({"plan", "--step-seconds", "1", "--batch", "64", "--parameters", "1e6", "--json"}).output)["points"];
+  ASSERT_EQ(points.size(), 7u) << "1 to 64 devices";
+  EXPECT_EQ(points[0]["devices"], 1);
+  EXPECT_EQ(points[0]["step_seconds"], 1.0);
+  EXPECT_GT(points[6]["speedup"], 8.0);
   EXPECT_EQ(plan.code, 0) << plan.output;
   EXPECT_TRUE(Has(plan, "beyond 64 devices some would have no example")) << plan.output;
 }

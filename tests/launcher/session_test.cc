@@ -100,6 +100,33 @@ TEST_F(SessionTest, EveryStageRunsOnceAndRunningAgainRunsNothing) {
   EXPECT_EQ(Status()["state"], "done");
 }
 
+// Programs depend on these names: none goes away.
+TEST_F(SessionTest, JsonOutputsAreOneObjectWithTheMembersThatTheHelpPromises) {
+  ASSERT_EQ(Start({"run", temp_ / "sweep.toml"})->Wait().code, 0);
+  const std::string stage = *FinishedStages().begin();
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> outputs = {
+      {{"status"}, {"sweep", "state", "counts", "stages", "launcher", "launchers", "results", "report"}},
+      {{"watch"}, {"sweep", "state", "counts", "stages"}},
+      {{"explain", stage}, {"sweep", "id", "description", "state", "why", "attempts"}},
+      {{"gc"}, {"bytes", "deleted", "items"}},
+      {{"collect"}, {"sweep", "results", "stages", "stages_read", "problems"}},
+      {{"data", "list"}, {"known", "prepared"}},
+  };
+  for (const auto& [arguments, members] : outputs) {
+    std::vector<std::string> command = arguments;
+    command.push_back("--json");
+    const Finished end = Command(command);
+    EXPECT_EQ(end.code, 0) << end.output;
+    const json parsed = json::parse(end.output, nullptr, false);
+    ASSERT_TRUE(parsed.is_object()) << arguments[0] << ": " << end.output;
+    for (const std::string& member : members) EXPECT_TRUE(parsed.contains(member)) << arguments[0] << " has no " << member;
+    EXPECT_EQ(std::count(end.output.begin(), end.output.end(), '\n'), 1) << "one line, for `while read`";
+  }
+  const json known = json::parse(Command({"data", "list", "--json"}).output);
+  EXPECT_EQ(known["prepared"].size(), 1u);
+  EXPECT_EQ(json::parse(Command({"collect", "--json"}).output)["stages_read"], 4);
+}
+
 TEST_F(SessionTest, TrialsRunOneAfterAnotherWhereMemoryHoldsNoTwo) {
   Set("HEADSWEEP_MEMORY_LIMIT", "1000");
   Set("FAKE_GATE", temp_ / "gate");

@@ -114,7 +114,7 @@ class SlurmSweepTest : public DisturbedSweepTest {
   std::string Submit(const Workspace& workspace, const std::vector<std::string>& words = {}) {
     workspaces_.push_back(workspace);
     std::vector<std::string> command = {"submit",  temp_ / "sweep.toml", "--no-report",
-                                        "--slots", "1",                  "--workspace", workspace.root()};
+                                        "--slots", "1",                  "--workspace", workspace.root(), "--json"};
     if (std::find(words.begin(), words.end(), "--time") == words.end())
       command.insert(command.end(), {"--time", "10"});
     command.insert(command.end(), words.begin(), words.end());
@@ -123,6 +123,8 @@ class SlurmSweepTest : public DisturbedSweepTest {
     const std::vector<Submission> known = ReadSubmissions(FileSystem::Real(), workspace, "s");
     const std::string job = known.empty() ? "" : known.back().record.job;
     EXPECT_FALSE(job.empty());
+    const json told = json::parse(submitted.output, nullptr, false);
+    EXPECT_TRUE(told.is_object() && !told["jobs"].empty() && told["workspace"] == workspace.root()) << submitted.output;
     if (!job.empty()) jobs_.push_back(job);
     return job;
   }
