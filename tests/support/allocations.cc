@@ -104,6 +104,15 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return CountedNew(bytes, static_cast<std::size_t>(alignment));
 }
+// Also those that the library's algorithms use: memory of theirs is given back to the operators below.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return CountedNew(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t& nothrow) noexcept { return operator new(bytes, nothrow); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
