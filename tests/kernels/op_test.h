@@ -178,6 +178,7 @@ class OpTest : public ::testing::TestWithParam<OpParam<Case>> {
     ASSERT_EQ(gradient.size(), x.size()) << what;
     std::vector<double> truth = Slopes<double>(x, loss);
     std::vector<float> naive = Slopes<float>(x, loss);
+    if (!measured_.contains(what)) ExpectSlopesOf(what, x, truth, loss);
     for (std::size_t i = 0; i < x.size(); ++i) {
       naive[i] = before.empty() ? Stored(naive[i]) : before[i] + naive[i];
       if (!before.empty()) truth[i] += before[i];
@@ -194,6 +195,28 @@ class OpTest : public ::testing::TestWithParam<OpParam<Case>> {
   }
 
  private:
+  // The truth itself: weighted by random numbers, slopes add up to the loss's difference along these.
+  template <class Loss>
+  static void ExpectSlopesOf(const std::string& what, const std::vector<float>& x, const std::vector<double>& slopes,
+                             Loss loss) {
+    constexpr double kStep = 1e-5;
+    std::mt19937_64 random(TestSeed());  // its own: the numbers of the test stay what they are
+    std::normal_distribution<double> normal;
+    std::vector<double> above, below;
+    double expected = 0, size = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double weight = normal(random);
+      above.push_back(static_cast<double>(x[i]) + kStep * weight);
+      below.push_back(static_cast<double>(x[i]) - kStep * weight);
+      expected += slopes[i] * weight;
+      size += std::abs(slopes[i] * weight);
+    }
+    const double difference = (loss(above) - loss(below)) / (2 * kStep);
+    EXPECT_TRUE(std::abs(difference - expected) <= 1e-4 * size + 1e-6)
+        << what << ": the true gradient adds up to " << expected << ", the loss's difference is " << difference << "; seed "
+        << TestSeed();
+  }
+
   struct Block {
     enum Kind { kElement, kFloat, kInt };
     Kind kind;
