@@ -53,10 +53,12 @@ class SlurmCluster {
     })) << RunProgram({"sinfo", "-N", "-l"}, 30).output;
   }
 
-  // Until the controller has written its state once more.
-  bool WaitForSavedState() const {
+  // Until the controller has written its state once more. It does so a few seconds after a change, and may have done so for the
+  // last one already: so the job is changed, in a field that nobody reads.
+  bool WaitForSavedState(const std::string& job) const {
     const std::filesystem::path saved = directory_ + "/state/job_state";
     const auto begin = std::filesystem::file_time_type::clock::now();
+    RunProgram({"scontrol", "update", "JobId=" + job, "AdminComment=to be saved"}, 30);
     return WaitUntil([&] {
       std::error_code error;
       const auto written = std::filesystem::last_write_time(saved, error);

@@ -249,7 +249,7 @@ TEST_F(SlurmSweepTest, AKilledControllerCostsNothing) {
   // Frozen, so that it does not end meanwhile; and not before the controller has written down the job's number, which
   // another job would get otherwise.
   SignalTrials(workspace, SIGSTOP);
-  ASSERT_TRUE(SlurmCluster::Get().WaitForSavedState());
+  ASSERT_TRUE(SlurmCluster::Get().WaitForSavedState(job));
   SlurmCluster::Do({"kill-controller"});
   const Finished blind = [&] {
     const ScopedVariable timeout("HEADSWEEP_SLURM_TIMEOUT", "2");
