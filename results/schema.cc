@@ -54,7 +54,7 @@ std::vector<Field<Row>> SummaryFields() {
       F<Row>("test_perplexity_per_word", &S::test_perplexity, "1", "perplexity per word on the test split"),
       F<Row>("train_seconds", &S::train_seconds, "s", "time spent in optimiser steps, over all attempts",
              kTiming),
-      F<Row>("peak_memory_bytes", &S::peak_memory_bytes, "B", "largest memory of the process; 0: not known",
+      F<Row>("peak_memory_bytes", &S::peak_memory_bytes, "B", "largest memory of the process, on its device (a GPU, or the machine); 0: not known",
              kTiming),
       F<Row>("summary_line", &S::summary_line, "", "the stage in one line, for a person"),
   };
